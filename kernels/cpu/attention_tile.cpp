@@ -1,0 +1,274 @@
+// No header of the standard library with templates is included here: a template compiled for AVX-512 could be the copy
+// the linker keeps for everybody.
+#include "kernels/cpu/attention_tile.h"
+
+namespace annulus::cpu::ANNULUS_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+
+// Arithmetic, comparison and ?: on these are lane by lane.
+using Floats [[gnu::vector_size(lanes * 4)]] = float;
+using Ints [[gnu::vector_size(lanes * 4)]] = int32_t;
+using Bits [[gnu::vector_size(lanes * 4)]] = uint32_t;
+using Halves [[gnu::vector_size(lanes * 2)]] = uint16_t;
+
+constexpr float infinity = __builtin_inff();
+
+// Loads and stores go through memcpy: a row of scores holds bfloat16 after it held float32.
+template <class Vector>
+inline Vector load(const void* source) {
+  Vector v;
+  __builtin_memcpy(&v, source, sizeof(v));
+  return v;
+}
+
+template <class Vector>
+inline void store(void* destination, Vector v) {
+  __builtin_memcpy(destination, &v, sizeof(v));
+}
+
+inline Floats broadcast(float x) {
+  return x - Floats{};
+}
+inline Ints broadcast(int32_t x) {
+  return x - Ints{};
+}
+
+inline Floats as_floats(Bits bits) {
+  return load<Floats>(&bits);
+}
+inline Bits as_bits(Floats x) {
+  return load<Bits>(&x);
+}
+
+// Round to nearest even; a NaN stays one.
+inline Halves to_bfloat16(Floats x) {
+  const Bits bits = as_bits(x);
+  const Bits rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  const Bits nan = Bits{} + 0x7FC0U;
+  return __builtin_convertvector(x == x ? rounded : nan, Halves);
+}
+
+// exp(x) for x ≤ 88 to about 1e-7 relative: x = n ln 2 + r, |r| ≤ ln 2 / 2, polynomial of Cephes' expf. NaN stays NaN,
+// results below the smallest normal number are 0.
+inline Floats exp(Floats x) {
+  const Floats lowest = broadcast(-87.33654F);
+  const float to_integer = 12582912.0F;  // 1.5 · 2^23: adding it leaves the rounded integer in the low bits
+  const Floats clamped = x < lowest ? lowest : x;
+  const Floats shifted = clamped * 1.44269504F + to_integer;
+  const Floats n = shifted - to_integer;
+  const Floats r = (clamped - n * 0.693359375F) - n * -2.12194440e-4F;
+  Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  const Floats power = as_floats((as_bits(shifted) + 127U) << 23);
+  return x < lowest ? Floats{} : p * power;
+}
+
+inline float exp(float x) {
+  return exp(broadcast(x))[0];
+}
+
+inline float largest(Floats v) {
+  float result = v[0];
+  for (int lane = 1; lane < lanes; ++lane) result = v[lane] > result ? v[lane] : result;
+  return result;
+}
+
+inline float sum(Floats v) {
+  float result = 0;
+  for (int lane = 0; lane < lanes; ++lane) result += v[lane];
+  return result;
+}
+
+// The columns one row sees, and the span of whole vectors that holds them.
+struct Visible {
+  explicit Visible(const ColumnRanges& r, int64_t width)
+      : begin0(broadcast(r.begin0)), end0(broadcast(r.end0)), begin1(broadcast(r.begin1)), end1(broadcast(r.end1)) {
+    for (int lane = 0; lane < lanes; ++lane) iota[lane] = lane;
+    const bool some0 = r.begin0 < r.end0, some1 = r.begin1 < r.end1;
+    everything = r.begin0 == 0 && r.end0 == width;
+    if (!some0 && !some1) return;
+    begin = !some0 || (some1 && r.begin1 < r.begin0) ? r.begin1 : r.begin0;
+    end = !some1 || (some0 && r.end0 > r.end1) ? r.end0 : r.end1;
+    begin = begin / lanes * lanes;
+    end = (end + lanes - 1) / lanes * lanes;
+  }
+
+  Ints at(int32_t column) const {
+    const Ints j = iota + column;
+    return ((j >= begin0) & (j < end0)) | ((j >= begin1) & (j < end1));
+  }
+
+  Ints begin0, end0, begin1, end1, iota{};
+  int32_t begin = 0, end = 0;  // multiples of lanes; equal where nothing is seen
+  bool everything = false;
+};
+
+template <bool masked>
+inline Floats select(const Visible& visible, int32_t column, Floats seen, Floats unseen) {
+  if constexpr (masked) return visible.at(column) ? seen : unseen;
+  return seen;
+}
+
+// One row of float32, rewritten in place from the left as float32 or, packed, as bfloat16.
+template <bool round>
+inline void put(float* row, int32_t column, Floats x) {
+  if constexpr (round) {
+    store(reinterpret_cast<char*>(row) + column * 2, to_bfloat16(x));
+  } else {
+    store(row + column, x);
+  }
+}
+
+template <bool round>
+inline void put_zeros(float* row, int64_t begin, int64_t end) {
+  for (int64_t column = begin; column < end; column += lanes) put<round>(row, static_cast<int32_t>(column), Floats{});
+}
+
+template <bool masked>
+float row_maximum(const float* scores, const Visible& visible, float scale) {
+  const Floats lowest = broadcast(-infinity);
+  Floats maximum = lowest;
+  for (int32_t j = visible.begin; j < visible.end; j += lanes) {
+    const Floats z = select<masked>(visible, j, load<Floats>(scores + j) * scale, lowest);
+    maximum = z > maximum ? z : maximum;
+  }
+  return largest(maximum);
+}
+
+// Writes the probabilities and returns their sum, taken before they are rounded.
+template <bool masked, bool round>
+float row_probabilities(float* scores, const Visible& visible, float scale, float shift) {
+  Floats total{};
+  for (int32_t j = visible.begin; j < visible.end; j += lanes) {
+    const Floats p = select<masked>(visible, j, exp(load<Floats>(scores + j) * scale - shift), Floats{});
+    total += p;
+    put<round>(scores, j, p);
+  }
+  return sum(total);
+}
+
+template <bool masked, bool round>
+void softmax_row(const SoftmaxTile& tile, int64_t row, const Visible& visible) {
+  float* scores = tile.scores + row * tile.width;
+  float* output = tile.output + row * tile.head_dim;
+  const float old_max = tile.row_max[row];
+  const float tile_max = row_maximum<masked>(scores, visible, tile.scale);
+  const float new_max = tile_max > old_max ? tile_max : old_max;
+  // −inf − −inf is avoided where every score so far is −inf; a NaN score still comes through as one.
+  const float shift = new_max == -infinity ? 0.0F : new_max;
+  put_zeros<round>(scores, 0, visible.begin);
+  const float total = row_probabilities<masked, round>(scores, visible, tile.scale, shift);
+  put_zeros<round>(scores, visible.end, tile.width);
+  if (new_max != old_max) {
+    const float factor = exp(old_max - shift);
+    tile.row_sum[row] *= factor;
+    for (int64_t i = 0; i < tile.head_dim; ++i) output[i] *= factor;
+  }
+  tile.row_max[row] = new_max;
+  tile.row_sum[row] += total;
+}
+
+template <bool round>
+void softmax_tile(const SoftmaxTile& tile) {
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const Visible visible(tile.ranges[row / tile.group], tile.width);
+    if (visible.begin == visible.end) {
+      put_zeros<round>(tile.scores + row * tile.width, 0, tile.width);
+    } else if (visible.everything) {
+      softmax_row<false, round>(tile, row, visible);
+    } else {
+      softmax_row<true, round>(tile, row, visible);
+    }
+  }
+}
+
+template <bool masked, bool round>
+void gradient_row(const GradientTile& tile, int64_t row, const Visible& visible) {
+  float* scores = tile.scores + row * tile.width;
+  float* gradients = tile.gradients + row * tile.width;
+  const float log_sum = tile.log_sum[row], delta = tile.delta[row];
+  put_zeros<round>(scores, 0, visible.begin);
+  put_zeros<round>(gradients, 0, visible.begin);
+  for (int32_t j = visible.begin; j < visible.end; j += lanes) {
+    const Floats p = exp(load<Floats>(scores + j) * tile.scale - log_sum);
+    const Floats ds = p * (load<Floats>(gradients + j) - delta) * tile.scale;
+    put<round>(scores, j, select<masked>(visible, j, p, Floats{}));
+    put<round>(gradients, j, select<masked>(visible, j, ds, Floats{}));
+  }
+  put_zeros<round>(scores, visible.end, tile.width);
+  put_zeros<round>(gradients, visible.end, tile.width);
+}
+
+template <bool round>
+void gradient_tile(const GradientTile& tile) {
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const Visible visible(tile.ranges[row / tile.group], tile.width);
+    if (visible.begin == visible.end) {
+      put_zeros<round>(tile.scores + row * tile.width, 0, tile.width);
+      put_zeros<round>(tile.gradients + row * tile.width, 0, tile.width);
+    } else if (visible.everything) {
+      gradient_row<false, round>(tile, row, visible);
+    } else {
+      gradient_row<true, round>(tile, row, visible);
+    }
+  }
+}
+
+void softmax(const SoftmaxTile& tile) {
+  tile.round ? softmax_tile<true>(tile) : softmax_tile<false>(tile);
+}
+
+void gradient(const GradientTile& tile) {
+  tile.round ? gradient_tile<true>(tile) : gradient_tile<false>(tile);
+}
+
+inline float widened(float x) {
+  return x;
+}
+inline float widened(annulus::bfloat16 x) {
+  return widen(x);
+}
+inline void store_rounded(float* destination, float x) {
+  *destination = x;
+}
+inline void store_rounded(annulus::bfloat16* destination, float x) {
+  *destination = round_to_bfloat16(x);
+}
+
+template <class T>
+void divide(T* out, const float* in, float divisor, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) store_rounded(out + i, in[i] / divisor);
+}
+
+template <class T>
+float dot(const T* a, const T* b, int64_t n) {
+  float total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < n; ++i) total += widened(a[i]) * widened(b[i]);
+  return total;
+}
+
+}  // namespace
+
+extern const AttentionTileKernels attention_tile_kernels;
+const AttentionTileKernels attention_tile_kernels = {.softmax = softmax,
+                                                     .gradient = gradient,
+                                                     .divide_float32 = divide,
+                                                     .divide_bfloat16 = divide,
+                                                     .dot_float32 = dot,
+                                                     .dot_bfloat16 = dot};
+
+}  // namespace annulus::cpu::ANNULUS_ISA

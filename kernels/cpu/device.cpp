@@ -1,0 +1,119 @@
+#include "kernels/cpu/device.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/parallel_for.h"
+
+namespace annulus {
+
+std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) {
+  return std::make_unique<cpu::CpuDevice>(options, cpu::best_isa());
+}
+
+namespace cpu {
+
+CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa)
+    : threads_(options.threads), isa_(isa), math_(vector_math(isa)), memory_(options.poison) {
+  if (threads_ < 1) {
+    throw ConfigurationError("a CPU device needs at least one thread, not " + std::to_string(threads_) +
+                             "; set runtime.threads to 1 or more, or to auto");
+  }
+}
+
+std::string CpuDevice::description() const {
+  return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") + name_of(isa_) + ", " +
+         gemm_library();
+}
+
+void CpuDevice::upload(View destination, const void* source, Stream /*stream*/) {
+  if (!destination.empty()) std::memcpy(destination.data(), source, static_cast<size_t>(destination.bytes()));
+}
+
+void CpuDevice::download(void* destination, View source, Stream /*stream*/) {
+  if (!source.empty()) std::memcpy(destination, source.data(), static_cast<size_t>(source.bytes()));
+}
+
+namespace {
+
+Gemm gemm_of(const Matmul& args) {
+  const auto& [c, a, b, transpose_a, transpose_b, accumulate] = args;
+  require(c.shape().rank() == 2 && a.shape().rank() == 2 && b.shape().rank() == 2, "a matmul has matrices");
+  const int64_t k = a.dim(transpose_a ? 0 : 1);
+  require(a.dim(transpose_a ? 1 : 0) == c.dim(0) && b.dim(transpose_b ? 0 : 1) == c.dim(1) &&
+              b.dim(transpose_b ? 1 : 0) == k,
+          "the shapes of a matmul fit together");
+  require(a.dtype() == b.dtype() && (c.dtype() == a.dtype() || c.dtype() == DType::float32),
+          "a matmul has factors of one dtype and a result of the same or float32");
+  return {.m = c.dim(0),
+          .n = c.dim(1),
+          .k = k,
+          .c = c.data(),
+          .a = a.data(),
+          .b = b.data(),
+          .ldc = c.dim(1),
+          .lda = a.dim(1),
+          .ldb = b.dim(1),
+          .c_dtype = c.dtype(),
+          .dtype = a.dtype(),
+          .transpose_a = transpose_a,
+          .transpose_b = transpose_b,
+          .accumulate = accumulate};
+}
+
+// The product that gives rows [begin, end) of c.
+Gemm rows_of(const Gemm& whole, int64_t begin, int64_t end) {
+  Gemm part = whole;
+  part.m = end - begin;
+  part.c = static_cast<char*>(whole.c) + begin * whole.ldc * size_of(whole.c_dtype);
+  part.a = static_cast<const char*>(whole.a) + begin * (whole.transpose_a ? 1 : whole.lda) * size_of(whole.dtype);
+  return part;
+}
+
+// Rows of c computed between two calls of progress: some tens of milliseconds of work, but enough rows to reuse b well.
+int64_t rows_at_once(const Gemm& gemm) {
+  constexpr int64_t operations = 4'000'000'000;
+  constexpr int64_t fewest_rows = 256;
+  const int64_t row_operations = std::max<int64_t>(1, 2 * gemm.n * gemm.k);
+  return round_up(std::max(fewest_rows, operations / row_operations), 64);
+}
+
+}  // namespace
+
+void CpuDevice::matmul(const Matmul& args, Stream /*stream*/) {
+  omp_set_num_threads(threads_);  // what gemm asks for, whichever thread the rank is on
+  const Gemm whole = gemm_of(args);
+  const int64_t block = std::min(whole.m, rows_at_once(whole));
+  if (block == 0) return;
+  const int64_t last_begin = (whole.m - 1) / block * block;
+  const int64_t scratch_bytes =
+      std::max(gemm_scratch_bytes(rows_of(whole, 0, block)), gemm_scratch_bytes(rows_of(whole, last_begin, whole.m)));
+  const Allocation scratch(memory_, scratch_bytes, Purpose::workspace);
+  progress();
+  for (int64_t begin = 0; begin < whole.m; begin += block) {
+    run_gemm(rows_of(whole, begin, std::min(whole.m, begin + block)), scratch.data());
+    progress();
+  }
+}
+
+void CpuDevice::attention_forward(const AttentionForward& args, Stream /*stream*/) {
+  omp_set_num_threads(threads_);
+  cpu::attention_forward(args, memory_, threads_, [this] { progress(); });
+}
+
+void CpuDevice::attention_delta(View delta, View output, View output_gradient, Stream /*stream*/) {
+  cpu::attention_delta(delta, output, output_gradient, threads_);
+}
+
+void CpuDevice::attention_backward(const AttentionBackward& args, Stream /*stream*/) {
+  omp_set_num_threads(threads_);
+  cpu::attention_backward(args, memory_, threads_, [this] { progress(); });
+}
+
+}  // namespace cpu
+}  // namespace annulus

@@ -1,0 +1,27 @@
+// What was typed after `annulus`.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace annulus {
+
+struct TrainArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;  // section.key=value
+  std::optional<int> ranks;            // --ranks
+  bool dry_run = false;                // --dry-run
+};
+
+struct CommandLine {
+  std::string answer;  // what --help or --version asked for; if not empty, there is nothing else to do
+  TrainArguments train;
+};
+
+// `words` with the name of the program first. Throws ConfigurationError.
+CommandLine parse_command_line(std::span<const std::string> words);
+
+}  // namespace annulus

@@ -1,0 +1,66 @@
+#include "launcher/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <thread>
+
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+struct Failure {
+  std::string message;
+  ExitCode code = ExitCode::failure;
+};
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const InternalError& error) {
+    return {fmt::format("{} ({}:{})", error.what(), error.where().file_name(), error.where().line()), error.code()};
+  } catch (const Error& error) {
+    return {error.what(), error.code()};
+  } catch (const std::bad_alloc&) {
+    return {"out of host memory; use fewer ranks on this machine or a smaller data.sequence_length", ExitCode::memory};
+  } catch (const std::exception& error) {
+    return {error.what(), ExitCode::failure};
+  } catch (...) {
+    return {"an exception of unknown type", ExitCode::failure};
+  }
+}
+
+// Most errors meet every rank. Rank 0 speaks first and takes the others down; who is still there afterwards has an
+// error of its own to report.
+void let_lower_ranks_speak(int rank) {
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500 + 20 * std::min(rank, 100)));
+}
+
+}  // namespace
+
+Transport& Job::start_mpi(std::optional<int> ranks_option, const std::string& command) {
+  session_.emplace();
+  check_after_mpi(launch_, session_->size(), ranks_option, command);
+  transport_ = session_->transport();
+  return *transport_;
+}
+
+int Job::fail() noexcept {
+  const Failure failure = current_failure();
+  const int rank = transport_ ? transport_->rank() : launch_.rank;
+  let_lower_ranks_speak(rank);
+  // What the configuration lacks is not one rank's fault.
+  const bool names_rank = launch_.present() && failure.code != ExitCode::configuration;
+  const std::string line =
+      fmt::format("annulus: error: {}{}\n", names_rank ? fmt::format("rank {}: ", rank) : "", failure.message);
+  std::fputs(line.c_str(), stderr);
+  if (session_) session_->abort(static_cast<int>(failure.code));
+  return static_cast<int>(failure.code);
+}
+
+}  // namespace annulus

@@ -1,0 +1,13 @@
+// What somebody who mistyped a name most likely meant.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace annulus {
+
+// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other (optimal string
+// alignment: Boytsov, "Indexing methods for approximate dictionary searching", 2011, section 2.2).
+int64_t edit_distance(std::string_view a, std::string_view b);
+
+}  // namespace annulus

@@ -1,0 +1,96 @@
+#include "launcher/train_command.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <memory>
+#include <sstream>
+
+#include "kernels/device.h"
+#include "launcher/command_line.h"
+#include "launcher/config_file.h"
+#include "launcher/mpirun.h"
+#include "launcher/progress.h"
+#include "runtime/run.h"
+
+namespace annulus {
+namespace {
+
+std::string joined(std::span<const std::string> words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+std::unique_ptr<Device> make_device(const Settings& settings, int threads) {
+  const DeviceOptions options = {.threads = threads, .poison = settings.debug.poison};
+  if (settings.runtime.device == DeviceKind::cuda) return make_cuda_device(options);
+  return make_cpu_device(options);
+}
+
+int choose_threads(const Settings& settings, const Launch& launch) {
+  if (settings.runtime.threads > 0) return settings.runtime.threads;
+  const Cores cores = available_cores(process_variables());
+  const int threads = threads_per_rank(launch, cores);
+  const int share = threads_per_rank(launch, {.own = cores.node, .node = cores.node});
+  if (threads < share) {
+    spdlog::info(
+        "warning: each rank is bound to {} of the {} cores that are its share; mpirun --bind-to none lifts that",
+        threads, share);
+  }
+  return threads;
+}
+
+void log_lines(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) spdlog::info(line);
+}
+
+void show_dry_run(const PreparedRun& run) {
+  std::fputs((run.summary() + "nothing trained\n").c_str(), stdout);
+}
+
+// One rank from beginning to end; all ranks do the same.
+void train_rank(const TrainArguments& arguments, const Settings& settings, const Launch& launch, Transport& transport) {
+  start_log(transport.rank());
+  PreparedRun run = prepare(settings, transport.rank(), transport.size());
+  if (arguments.dry_run) {
+    if (transport.rank() == 0) show_dry_run(run);
+    return;
+  }
+  const std::unique_ptr<Device> device = make_device(settings, choose_threads(settings, launch));
+  device->set_progress([&transport] { transport.progress(); });
+  log_lines(run.summary());
+  spdlog::info("ranks: {}, each on {}; results in {}", transport.size(), device->description(),
+               settings.output.directory.string());
+  const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());
+  train(run, *device, transport, *listener);
+}
+
+void train_command(const TrainArguments& arguments, std::span<const std::string> words, Job& job) {
+  const Settings settings = load_settings(arguments.config, arguments.overrides);
+  const Launch& launch = job.launch();
+  check_before_mpi(launch, arguments.ranks, joined(words));
+  const int ranks = arguments.ranks.value_or(1);
+  if (launch.present()) {
+    train_rank(arguments, settings, launch, job.start_mpi(arguments.ranks, joined(words)));
+  } else if (arguments.dry_run) {
+    show_dry_run(prepare(settings, 0, ranks));
+  } else if (ranks > 1) {
+    start_under_mpirun(ranks, words);
+  } else {
+    run_as_threads(1, [&](Transport& transport) { train_rank(arguments, settings, launch, transport); });
+  }
+}
+
+}  // namespace
+
+void run_command(std::span<const std::string> words, Job& job) {
+  job.announce(announced_launch(process_variables()));
+  const CommandLine line = parse_command_line(words);
+  if (line.answer.empty()) return train_command(line.train, words, job);
+  std::fputs(line.answer.c_str(), stdout);
+}
+
+}  // namespace annulus

@@ -1,0 +1,223 @@
+#include "runtime/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numbers>
+#include <optional>
+#include <vector>
+
+#include "kernels/narrow.h"
+#include "kernels/philox.h"
+#include "runtime/model/units.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* tied_head = "lm_head.weight";
+constexpr int64_t piece_elements = int64_t{1} << 24;  // 64 MiB of host memory at a time
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+std::vector<int64_t> dimensions(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+// Fills the masters of this rank piece by piece with what `read(parameter, first, destination)` gives.
+template <class F>
+void fill_masters(ShardedParameters& parameters, Device& device, Stream stream, F&& read) {
+  std::vector<float> piece;
+  for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
+    const ParameterShard& shard = parameters.shard(unit);
+    for (const ParameterPart& part : shard.parts) {
+      for (int64_t done = 0; done < part.count; done += piece_elements) {
+        piece.resize(static_cast<size_t>(std::min(piece_elements, part.count - done)));
+        read(*part.parameter, part.first + done, std::span(piece));
+        const int64_t begin = part.offset + done;
+        device.upload(shard.master->slice(begin, begin + static_cast<int64_t>(piece.size())), piece.data(), stream);
+      }
+    }
+    if (shard.weights().data() != shard.master->data()) device.copy(shard.weights(), shard.master, stream);
+  }
+}
+
+// A normal number for each element: one block of the generator gives a pair (Box and Muller, 1958).
+double normal(uint64_t seed, int64_t tensor, int64_t element) {
+  const auto words =
+      Philox::words(seed, RandomStream::initialization, static_cast<uint64_t>(tensor), narrow<uint32_t>(element / 2));
+  const double u1 = (words[0] + 0.5) * 0x1p-32;
+  const double u2 = words[1] * 0x1p-32;
+  const double radius = std::sqrt(-2 * std::log(u1));
+  const double angle = 2 * std::numbers::pi * u2;
+  return radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
+}
+
+StoredDType stored(DType dtype) {
+  return dtype == DType::bfloat16 ? StoredDType::bf16 : StoredDType::f32;
+}
+
+uint16_t to_bfloat16(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);  // to nearest, ties to even
+}
+
+void append(SafetensorsWriter& file, std::span<const float> values, const SavedTensors& what) {
+  std::vector<float> scaled(values.begin(), values.end());
+  for (float& value : scaled) value = static_cast<float>(value * what.scale);
+  if (what.dtype == StoredDType::f32) return file.append(std::as_bytes(std::span(scaled)));
+  std::vector<uint16_t> rounded(scaled.size());
+  std::transform(scaled.begin(), scaled.end(), rounded.begin(), to_bfloat16);
+  file.append(std::as_bytes(std::span(rounded)));
+}
+
+// The part of a parameter that a rank holds, piece by piece: on rank 0 as host memory in `consume`, from wherever it
+// is.
+class PartGatherer {
+ public:
+  PartGatherer(Device& device, Transport& transport, Stream stream)
+      : device_(device), transport_(transport), stream_(stream) {}
+
+  template <class F>  // F(std::span<const float>)
+  void gather(const View& shard, const ParameterPart& part, int owner, F&& consume) {
+    for (int64_t done = 0; done < part.count; done += piece_elements) {
+      const int64_t count = std::min(piece_elements, part.count - done);
+      const int64_t begin = part.offset + done;
+      if (owner == 0 && transport_.rank() == 0) {
+        consume(download(shard.slice(begin, begin + count)));
+      } else if (transport_.rank() == owner) {
+        const Message message{0, shard.slice(begin, begin + count)};
+        transport_.exchange({&message, 1}, {}, Channel::parameters, stream_).wait(stream_);
+      } else if (transport_.rank() == 0) {
+        const Tensor room = device_.allocate({count}, DType::float32, Purpose::staging);
+        const Message message{owner, room};
+        transport_.exchange({}, {&message, 1}, Channel::parameters, stream_).wait(stream_);
+        consume(download(room));
+      }
+    }
+  }
+
+ private:
+  std::span<const float> download(const View& view) {
+    host_.resize(static_cast<size_t>(view.elements()));
+    device_.download(host_.data(), view, stream_);
+    return host_;
+  }
+
+  Device& device_;
+  Transport& transport_;
+  Stream stream_;
+  std::vector<float> host_;
+};
+
+void copy_companions(const fs::path& source, const fs::path& directory) {
+  constexpr std::array names = {"config.json",
+                                "generation_config.json",
+                                "tokenizer.json",
+                                "tokenizer.model",
+                                "tokenizer_config.json",
+                                "special_tokens_map.json",
+                                "added_tokens.json",
+                                "vocab.json",
+                                "merges.txt",
+                                "chat_template.jinja"};
+  for (const char* name : names) {
+    if (!fs::exists(source / name)) continue;
+    const std::string text = read_text(source / name);
+    OutputFile file(directory / name);
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
+  }
+}
+
+}  // namespace
+
+SafetensorsReader open_weights(const fs::path& directory, const ModelConfig& model) {
+  SafetensorsReader file(directory / "model.safetensors");
+  std::map<std::string, bool> known;
+  for (const ParameterUnit& unit : qwen3_units(model)) {
+    for (const Parameter& parameter : unit.parameters()) {
+      const StoredTensor& tensor = file.tensor(parameter.name);
+      if (tensor.shape != dimensions(parameter.shape)) {
+        throw DataError(fmt::format("{}: tensor {} has shape {}, but the model's config.json asks for {}",
+                                    file.path().string(), parameter.name, shape_text(tensor.shape),
+                                    parameter.shape.to_string()));
+      }
+      known[parameter.name] = true;
+    }
+  }
+  if (model.tied) known[tied_head] = true;
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (!known.contains(name)) {
+      throw DataError(
+          fmt::format("{}: tensor {} is not part of the model that config.json describes", file.path().string(), name));
+    }
+  }
+  return file;
+}
+
+void load_weights(const SafetensorsReader& file, ShardedParameters& parameters, Device& device, Stream stream) {
+  fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, std::span<float> piece) {
+    file.read(file.tensor(parameter.name), first, piece);
+  });
+}
+
+void random_weights(uint64_t seed, double range, ShardedParameters& parameters, Device& device, Stream stream) {
+  fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, std::span<float> piece) {
+    for (size_t i = 0; i < piece.size(); ++i) {
+      const int64_t element = first + static_cast<int64_t>(i);
+      const bool is_norm = parameter.shape.rank() == 1;
+      piece[i] = is_norm ? 1.0F : static_cast<float>(range * normal(seed, parameter.index, element));
+    }
+  });
+}
+
+void save_tensors(const fs::path& path, const SavedTensors& what, ShardedParameters& parameters, Device& device,
+                  Transport& transport, Stream stream) {
+  std::optional<SafetensorsWriter> file;
+  if (transport.rank() == 0) {
+    std::vector<StoredTensor> tensors;
+    for (const ParameterUnit& unit : parameters.units()) {
+      for (const Parameter& parameter : unit.parameters()) {
+        tensors.push_back({.name = parameter.name, .dtype = what.dtype, .shape = dimensions(parameter.shape)});
+      }
+    }
+    file.emplace(path, std::move(tensors));
+  }
+  PartGatherer gatherer(device, transport, stream);
+  for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
+    const View& shard = what.select(parameters.shard(unit));
+    for (int owner = 0; owner < transport.size(); ++owner) {  // shards in the order of ranks are the unit in order
+      for (const ParameterPart& part : parts_in_shard(parameters.units()[unit], owner, transport.size())) {
+        gatherer.gather(shard, part, owner, [&](std::span<const float> values) { append(*file, values, what); });
+      }
+    }
+  }
+  if (file) file->commit();
+  transport.barrier();
+}
+
+void save_model(const fs::path& directory, const fs::path& source, DType dtype, ShardedParameters& parameters,
+                Device& device, Transport& transport, Stream stream) {
+  if (transport.rank() == 0) {
+    fs::create_directories(directory);
+    copy_companions(source, directory);
+  }
+  save_tensors(directory / "model.safetensors",
+               {.select = [](const ParameterShard& shard) -> const View& { return shard.master.view(); },
+                .dtype = stored(dtype)},
+               parameters, device, transport, stream);
+}
+
+}  // namespace annulus

@@ -1,0 +1,40 @@
+// Parameters from files and random numbers into the shards, and from the shards into Hugging Face directories.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+#include "kernels/device.h"
+#include "parallel/sharded_parameters.h"
+#include "runtime/files/safetensors.h"
+#include "runtime/model_config.h"
+#include "runtime/settings.h"
+
+namespace annulus {
+
+// The weights file of a model directory, checked against the model: DataError names a tensor that is missing, too many,
+// or of another shape. A tied model may carry its head again, which is not read.
+SafetensorsReader open_weights(const std::filesystem::path& directory, const ModelConfig& model);
+
+// Every rank reads only its own shards.
+void load_weights(const SafetensorsReader& file, ShardedParameters& parameters, Device& device, Stream stream);
+
+// Norms 1, all else normal with the model's initializer_range, as docs/configuration.md defines model.init: random.
+void random_weights(uint64_t seed, double range, ShardedParameters& parameters, Device& device, Stream stream);
+
+// What to write of a shard, and by what to multiply it.
+struct SavedTensors {
+  std::function<const View&(const ParameterShard&)> select;  // (shard_elements) float32
+  double scale = 1;
+  StoredDType dtype = StoredDType::f32;
+};
+
+// Rank 0 writes `path`, a tensor at a time; the other ranks send it their parts.
+void save_tensors(const std::filesystem::path& path, const SavedTensors& what, ShardedParameters& parameters,
+                  Device& device, Transport& transport, Stream stream);
+
+// A directory that transformers opens: the weights in `dtype`, the config and whatever tokenizer files `source` has.
+void save_model(const std::filesystem::path& directory, const std::filesystem::path& source, DType dtype,
+                ShardedParameters& parameters, Device& device, Transport& transport, Stream stream);
+
+}  // namespace annulus

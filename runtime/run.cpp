@@ -1,0 +1,136 @@
+#include "runtime/run.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "parallel/sequence_layout.h"
+#include "runtime/checkpoint.h"
+#include "runtime/metrics.h"
+#include "runtime/trainer.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+
+Mesh resolve_mesh(const ParallelSettings& settings, int rank, int ranks) {
+  const int context = settings.context_parallel_size, data = settings.data_parallel_size;
+  Mesh mesh{.rank = rank};
+  if (context != 0) {
+    mesh.context_size = context;
+    mesh.data_size = data != 0 ? data : ranks / context;
+  } else {
+    mesh.data_size = data != 0 ? data : 1;
+    mesh.context_size = ranks / mesh.data_size;
+  }
+  if (mesh.size() != ranks) {
+    const auto text = [](int size) { return size == 0 ? std::string("auto") : std::to_string(size); };
+    throw ConfigurationError(fmt::format(
+        "parallel.context_parallel_size ({}) times parallel.data_parallel_size ({}) must be the number of ranks, {}",
+        text(context), text(data), ranks));
+  }
+  return mesh;
+}
+
+void check_against_model(const Settings& settings, const ModelConfig& model) {
+  if (settings.data.pad_token_id >= model.vocabulary) {
+    throw ConfigurationError(fmt::format("data.pad_token_id is {}, but the model's vocabulary has {} tokens",
+                                         settings.data.pad_token_id, model.vocabulary));
+  }
+  const int64_t rows = settings.data.sequence_length * settings.train.micro_batch_size;
+  if (rows > (int64_t{1} << 31) - (int64_t{1} << 20)) {
+    throw ConfigurationError(fmt::format(
+        "data.sequence_length times train.micro_batch_size is {}; a micro-batch holds fewer than 2^31 tokens", rows));
+  }
+}
+
+// Finds out now, and not after the last step, whether results can be written.
+void check_writable(const fs::path& directory) {
+  std::error_code failure;
+  fs::create_directories(directory, failure);
+  if (!failure) {
+    try {
+      OutputFile probe(directory / ".annulus-write-test");
+      probe.write(std::as_bytes(std::span("x")));
+      return;  // never committed, so it leaves nothing
+    } catch (const EnvironmentError&) {
+      failure = std::make_error_code(std::errc::permission_denied);
+    }
+  }
+  throw EnvironmentError(fmt::format("output.directory {}: cannot be written ({}); choose another one",
+                                     directory.string(), failure.message()));
+}
+
+}  // namespace
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::load:
+      return "load";
+    case Phase::data:
+      return "data";
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::optimizer:
+      return "optimizer";
+    case Phase::save:
+      return "save";
+  }
+  throw InternalError("a phase without a name");
+}
+
+PreparedRun prepare(const Settings& settings, int rank, int ranks) {
+  PreparedRun run{.settings = settings,
+                  .model = ModelConfig::read(settings.model.path).with_window(settings.attention.sliding_window),
+                  .mesh = resolve_mesh(settings.parallel, rank, ranks),
+                  .sequences = nullptr};
+  check_against_model(settings, run.model);
+  if (settings.model.init == Initialization::pretrained) open_weights(settings.model.path, run.model);
+  run.sequences =
+      std::make_unique<SequenceSet>(open_documents(settings.data.train, run.model.vocabulary), settings.data);
+  if (rank == 0) check_writable(settings.output.directory);
+  return run;
+}
+
+std::string PreparedRun::summary() const {
+  const SequenceLayout layout(settings.parallel.layout, mesh.context_size, settings.train.micro_batch_size,
+                              settings.data.sequence_length);
+  std::string text = fmt::format(
+      "model: {} parameters, {} layers, hidden {}, {}/{} heads of {}, vocabulary {}, {}\n"
+      "data: {} sequences of {} tokens in {}\n"
+      "mesh: {} ranks = {} data groups x {} context ranks; {} rows a rank and micro-batch\n",
+      model.parameters(), model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.vocabulary,
+      name_of(settings.model.dtype), sequences->count(), settings.data.sequence_length, settings.data.train.string(),
+      mesh.size(), mesh.data_size, mesh.context_size, layout.local_rows());
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    text += fmt::format("layout: context rank {} holds rows", rank);
+    for (const Chunk& chunk : layout.chunks(rank)) text += fmt::format(" [{}, {})", chunk.begin, chunk.end);
+    text += '\n';
+  }
+  return text;
+}
+
+void train(PreparedRun& run, Device& device, Transport& transport, Listener& listener) {
+  const OutputSettings& output = run.settings.output;
+  std::optional<MetricsFile> metrics;
+  if (transport.rank() == 0) metrics.emplace(output.directory / "metrics.jsonl");
+  Trainer trainer(run, device, transport, listener);
+  for (int64_t step = 1; step <= run.settings.train.steps; ++step) {
+    const StepReport report = trainer.step(step);
+    if (metrics) metrics->write(report);
+    listener.finished(report);
+    if (step == 1 && run.settings.debug.save_gradients) {
+      trainer.save_gradients(output.directory / "gradient.safetensors");
+    }
+  }
+  if (output.save_model) {
+    listener.entered(Phase::save, run.settings.train.steps);
+    trainer.save_model(output.directory / "model");
+  }
+  transport.barrier();
+}
+
+}  // namespace annulus

@@ -1,0 +1,52 @@
+// A training run as the launcher sees it: everything is checked by prepare(), then train() does it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/device.h"
+#include "parallel/mesh.h"
+#include "parallel/transport.h"
+#include "runtime/data/sequences.h"
+#include "runtime/model_config.h"
+#include "runtime/settings.h"
+
+namespace annulus {
+
+// A run whose settings, model files and data have been checked and opened. Nothing large is allocated yet.
+struct PreparedRun {
+  Settings settings;
+  ModelConfig model;
+  Mesh mesh;
+  std::unique_ptr<SequenceSet> sequences;
+
+  [[nodiscard]] std::string summary() const;  // several lines: model, data, mesh, layout
+};
+
+// Throws ConfigurationError, DataError, EnvironmentError (an output directory that cannot be written).
+PreparedRun prepare(const Settings& settings, int rank, int ranks);
+
+enum class Phase : uint8_t { load, data, forward, backward, optimizer, save };
+const char* name_of(Phase phase);
+
+// One object of metrics.jsonl; docs/configuration.md defines the figures.
+struct StepReport {
+  int64_t step = 0, steps = 0;
+  double loss = 0, grad_norm = 0, learning_rate = 0;
+  int64_t label_tokens = 0, tokens = 0;
+  double seconds = 0;
+  int64_t peak_bytes = 0;
+};
+
+// Told what a run is doing, on every rank.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void entered(Phase /*phase*/, int64_t /*step*/) {}
+  virtual void finished(const StepReport& /*report*/) {}
+};
+
+void train(PreparedRun& run, Device& device, Transport& transport, Listener& listener);
+
+}  // namespace annulus

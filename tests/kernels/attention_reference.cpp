@@ -1,0 +1,376 @@
+#include "tests/kernels/attention_reference.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "kernels/cpu/attention.h"
+
+namespace annulus::testing {
+namespace {
+
+using Numbers = std::vector<double>;
+
+double rounded(double x, DType dtype) {
+  const auto single = static_cast<float>(x);
+  return dtype == DType::bfloat16 ? static_cast<double>(widen(round_to_bfloat16(single))) : static_cast<double>(single);
+}
+
+size_t index(int64_t i) {
+  return static_cast<size_t>(i);
+}
+
+Tensor make_tensor(Memory& memory, const Shape& shape, DType dtype) {
+  return {Allocation(memory, shape.elements() * size_of(dtype), Purpose::attention), dtype, shape};
+}
+
+Tensor upload(Memory& memory, const Numbers& values, const Shape& shape, DType dtype) {
+  Tensor tensor = make_tensor(memory, shape, dtype);
+  for (int64_t i = 0; i < shape.elements(); ++i) {
+    const auto value = static_cast<float>(values[index(i)]);
+    if (dtype == DType::float32) {
+      tensor->as<float>()[i] = value;
+    } else {
+      tensor->as<bfloat16>()[i] = round_to_bfloat16(value);
+    }
+  }
+  return tensor;
+}
+
+Numbers download(const View& view) {
+  Numbers values(index(view.elements()));
+  for (int64_t i = 0; i < view.elements(); ++i) {
+    const float value = view.dtype() == DType::float32 ? view.as<float>()[i] : widen(view.as<bfloat16>()[i]);
+    values[index(i)] = static_cast<double>(value);
+  }
+  return values;
+}
+
+// One query head of one row, by definition.
+void attend(const Problem& p, int64_t row, int64_t head, Answers& answers) {
+  const int64_t d = p.head_dim, kv_head = head / p.group;
+  const auto at_key = [&](const Numbers& x, int64_t key, int64_t i) {
+    return x[index((key * p.kv_heads + kv_head) * d + i)];
+  };
+  const int64_t base = (row * p.heads() + head) * d;
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; key < p.keys; ++key) {
+    if (p.sees(row, key)) keys.push_back(key);
+  }
+  Numbers scores;
+  for (const int64_t key : keys) {
+    double score = 0;
+    for (int64_t i = 0; i < d; ++i) score += p.query[index(base + i)] * at_key(p.key, key, i);
+    scores.push_back(p.scale * score);
+  }
+  double& log_sum = answers.log_sum[index(row * p.heads() + head)];
+  log_sum = -std::numeric_limits<double>::infinity();
+  if (keys.empty()) return;
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (const double score : scores) sum += std::exp(score - largest);
+  log_sum = largest + std::log(sum);
+
+  double delta = 0;
+  for (int64_t i = 0; i < d; ++i) {
+    double& output = answers.output[index(base + i)];
+    for (size_t n = 0; n < keys.size(); ++n) output += std::exp(scores[n] - log_sum) * at_key(p.value, keys[n], i);
+    delta += output * p.output_gradient[index(base + i)];
+  }
+  for (size_t n = 0; n < keys.size(); ++n) {
+    const double probability = std::exp(scores[n] - log_sum);
+    double product = 0;
+    for (int64_t i = 0; i < d; ++i) product += p.output_gradient[index(base + i)] * at_key(p.value, keys[n], i);
+    const double score_gradient = p.scale * probability * (product - delta);
+    for (int64_t i = 0; i < d; ++i) {
+      const size_t at = index((keys[n] * p.kv_heads + kv_head) * d + i);
+      answers.query_gradient[index(base + i)] += score_gradient * p.key[at];
+      answers.key_gradient[at] += score_gradient * p.query[index(base + i)];
+      answers.value_gradient[at] += probability * p.output_gradient[index(base + i)];
+    }
+  }
+}
+
+}  // namespace
+
+bool Problem::sees(int64_t row, int64_t key_index) const {
+  const KeyRanges& r = ranges[index(row)];
+  const int64_t key_row = first + key_index;
+  return (key_row >= r.begin0 && key_row < r.end0) || (key_row >= r.begin1 && key_row < r.end1);
+}
+
+bool Problem::dead(int64_t row) const {
+  for (int64_t key_index = 0; key_index < keys; ++key_index) {
+    if (sees(row, key_index)) return false;
+  }
+  return true;
+}
+
+bool Problem::unseen(int64_t key_index) const {
+  for (int64_t row = 0; row < rows; ++row) {
+    if (sees(row, key_index)) return false;
+  }
+  return true;
+}
+
+Numbers numbers(int64_t count, double offset, uint32_t seed, DType dtype) {
+  std::mt19937 generator(seed);
+  Numbers values(index(count));
+  for (double& value : values) value = rounded(offset + 2.0 * generator() / 4294967296.0 - 1.0, dtype);
+  return values;
+}
+
+Problem make_problem(const Ranges& ranges, int64_t keys, int64_t kv_heads, int64_t group, int64_t head_dim, DType dtype,
+                     uint32_t seed) {
+  const auto rows = static_cast<int64_t>(ranges.size());
+  const int64_t query_elements = rows * kv_heads * group * head_dim, key_elements = keys * kv_heads * head_dim;
+  return {.rows = rows,
+          .keys = keys,
+          .kv_heads = kv_heads,
+          .group = group,
+          .head_dim = head_dim,
+          .scale = static_cast<double>(static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))),
+          .ranges = ranges,
+          .query = numbers(query_elements, 0.3, 4 * seed, dtype),
+          .key = numbers(key_elements, -0.2, 4 * seed + 1, dtype),
+          .value = numbers(key_elements, 0.5, 4 * seed + 2, dtype),
+          .output_gradient = numbers(query_elements, 0.25, 4 * seed + 3, dtype)};
+}
+
+void set_score_size(Problem& p, double size) {
+  double largest = 0;
+  for (int64_t row = 0; row < p.rows * p.heads(); ++row) {
+    const int64_t kv_head = row % p.heads() / p.group;
+    for (int64_t key = 0; key < p.keys; ++key) {
+      double score = 0;
+      for (int64_t i = 0; i < p.head_dim; ++i) {
+        score += p.query[index(row * p.head_dim + i)] * p.key[index((key * p.kv_heads + kv_head) * p.head_dim + i)];
+      }
+      largest = std::max(largest, std::abs(score));
+    }
+  }
+  p.scale = static_cast<double>(static_cast<float>(size / largest));
+}
+
+Ranges full_mask(int64_t rows) {
+  return Ranges(index(rows), KeyRanges{0, static_cast<int32_t>(rows), 0x7FFFFFFF, 0x7FFFFFFF});
+}
+
+Ranges causal_mask(int64_t rows) {
+  return window_mask(rows, rows);
+}
+
+Ranges window_mask(int64_t rows, int64_t window) {
+  return packed_mask(rows, {rows}, window);
+}
+
+Ranges packed_mask(int64_t rows, const std::vector<int64_t>& lengths, int64_t window) {
+  Ranges ranges;
+  for (const int64_t length : lengths) {
+    const auto begin = static_cast<int64_t>(ranges.size());
+    for (int64_t i = 0; i < length && begin + i < rows; ++i) {
+      const int64_t first = begin + std::max<int64_t>(0, i + 1 - window), end = begin + i + 1;
+      ranges.push_back({static_cast<int32_t>(first), static_cast<int32_t>(end), static_cast<int32_t>(end),
+                        static_cast<int32_t>(end)});
+    }
+  }
+  ranges.resize(index(rows));
+  return ranges;
+}
+
+Ranges sink_mask(int64_t rows, int64_t sinks, int64_t window) {
+  Ranges ranges;
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto end = static_cast<int32_t>(i + 1);
+    const auto begin = static_cast<int32_t>(std::max<int64_t>(0, i + 1 - window));
+    ranges.push_back({0, std::min(begin, static_cast<int32_t>(sinks)), begin, end});
+  }
+  return ranges;
+}
+
+Ranges block_diffusion_mask(int64_t rows, int64_t block) {
+  const int64_t half = rows / 2;
+  Ranges ranges;
+  for (int64_t i = 0; i < half; ++i) {
+    const int64_t begin = i / block * block, end = std::min(half, begin + block);
+    ranges.push_back({static_cast<int32_t>(begin), static_cast<int32_t>(end), static_cast<int32_t>(half),
+                      static_cast<int32_t>(half + begin)});
+  }
+  for (int64_t i = 0; i < half; ++i) {
+    const int64_t end = std::min(half, (i / block + 1) * block);
+    ranges.push_back({static_cast<int32_t>(half), static_cast<int32_t>(half + end), static_cast<int32_t>(half + end),
+                      static_cast<int32_t>(half + end)});
+  }
+  ranges.resize(index(rows));
+  return ranges;
+}
+
+Ranges random_mask(int64_t rows, uint32_t seed) {
+  std::mt19937 generator(seed);
+  Ranges ranges(index(rows));
+  for (KeyRanges& r : ranges) {
+    if (generator() % 5 == 0) continue;
+    std::array<int32_t, 4> bounds{};
+    for (int32_t& bound : bounds) bound = static_cast<int32_t>(generator() % static_cast<uint32_t>(rows + 1));
+    std::sort(bounds.begin(), bounds.end());
+    r = {bounds[0], bounds[1], bounds[2], bounds[3]};
+  }
+  return ranges;
+}
+
+std::vector<NamedMask> every_mask(int64_t rows) {
+  return {{"full", full_mask(rows)},
+          {"causal", causal_mask(rows)},
+          {"window of 1", window_mask(rows, 1)},
+          {"window of 5", window_mask(rows, 5)},
+          {"packed documents", packed_mask(rows, {rows / 3, 1, rows / 4, 2, rows / 5}, rows)},
+          {"packed documents with a window", packed_mask(rows, {rows / 2, rows / 3}, 9)},
+          {"sinks and a window", sink_mask(rows, 3, 7)},
+          {"block diffusion", block_diffusion_mask(rows, 6)},
+          {"random ranges", random_mask(rows, 17)}};
+}
+
+Answers reference(const Problem& p) {
+  Answers answers{.output = Numbers(p.query.size()),
+                  .log_sum = Numbers(index(p.rows * p.heads())),
+                  .query_gradient = Numbers(p.query.size()),
+                  .key_gradient = Numbers(p.key.size()),
+                  .value_gradient = Numbers(p.key.size())};
+  for (int64_t row = 0; row < p.rows; ++row) {
+    for (int64_t head = 0; head < p.heads(); ++head) attend(p, row, head, answers);
+  }
+  return answers;
+}
+
+Calls random_calls(int64_t keys, int64_t calls, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::vector<int64_t> cuts = {0, keys};
+  for (int64_t i = 0; i < 2 * calls; ++i) cuts.push_back(generator() % (keys + 1));
+  std::sort(cuts.begin(), cuts.end());
+  Calls result(index(calls));
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    auto& pieces = result[generator() % result.size()];
+    pieces.insert(pieces.begin() + static_cast<int64_t>(generator() % (pieces.size() + 1)),
+                  Piece{cuts[i], cuts[i + 1]});
+  }
+  return result;
+}
+
+Answers run(const Problem& p, const Run& how) {
+  cpu::CpuMemory memory(true);
+  const Shape query_shape{p.rows, p.heads(), p.head_dim}, key_shape{p.keys, p.kv_heads, p.head_dim};
+  const Shape scalar_shape{p.rows, p.heads()};
+  const Tensor query = upload(memory, p.query, query_shape, how.dtype);
+  const Tensor key = upload(memory, p.key, key_shape, how.dtype), value = upload(memory, p.value, key_shape, how.dtype);
+  const Tensor output_gradient = upload(memory, p.output_gradient, query_shape, how.dtype);
+  const Tensor ranges = make_tensor(memory, {p.rows, 4}, DType::int32);
+  std::copy(p.ranges.begin(), p.ranges.end(), reinterpret_cast<KeyRanges*>(ranges->as<int32_t>()));
+  const Tensor output = make_tensor(memory, query_shape, how.dtype);
+  const Tensor log_sum = make_tensor(memory, scalar_shape, DType::float32),
+               delta = make_tensor(memory, scalar_shape, DType::float32);
+  const Tensor query_gradient = make_tensor(memory, query_shape, DType::float32);
+  const Tensor key_gradient = make_tensor(memory, key_shape, DType::float32),
+               value_gradient = make_tensor(memory, key_shape, DType::float32);
+
+  const Calls calls = how.calls.empty() ? Calls{{{0, p.keys}}} : how.calls;
+  Tensor state_output, row_max, row_sum;
+  if (calls.size() > 1) {
+    state_output = make_tensor(memory, query_shape, DType::float32);
+    row_max = make_tensor(memory, scalar_shape, DType::float32);
+    row_sum = make_tensor(memory, scalar_shape, DType::float32);
+  }
+  const auto slices = [&](const std::vector<Piece>& pieces) {
+    std::vector<KeySlice> result;
+    for (const Piece& piece : pieces) {
+      result.push_back(
+          {key->slice(piece.begin, piece.end), value->slice(piece.begin, piece.end), p.first + piece.begin});
+    }
+    return result;
+  };
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::vector<KeySlice> keys = slices(calls[i]);
+    cpu::attention_forward({.query = query,
+                            .ranges = ranges,
+                            .keys = keys,
+                            .scale = static_cast<float>(p.scale),
+                            .first = i == 0,
+                            .last = i + 1 == calls.size(),
+                            .state = {.output = state_output, .row_max = row_max, .row_sum = row_sum},
+                            .output = output,
+                            .log_sum = log_sum},
+                           memory, how.threads, {});
+  }
+  cpu::attention_delta(delta, output, output_gradient, how.threads);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::vector<KeySlice> keys = slices(calls[i]);
+    std::vector<KeyGradientSlice> gradients;
+    for (const Piece& piece : calls[i]) {
+      gradients.push_back({key_gradient->slice(piece.begin, piece.end), value_gradient->slice(piece.begin, piece.end)});
+    }
+    cpu::attention_backward({.query = query,
+                             .ranges = ranges,
+                             .keys = keys,
+                             .scale = static_cast<float>(p.scale),
+                             .log_sum = log_sum,
+                             .delta = delta,
+                             .output_gradient = output_gradient,
+                             .first = i == 0,
+                             .query_gradient = query_gradient,
+                             .key_gradients = gradients},
+                            memory, how.threads, {});
+  }
+  return {download(output), download(log_sum), download(query_gradient), download(key_gradient),
+          download(value_gradient)};
+}
+
+double norm(const Numbers& a) {
+  double sum = 0;
+  for (const double x : a) sum += x * x;
+  return std::sqrt(sum);
+}
+
+double relative_error(const Numbers& a, const Numbers& b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    if (std::isinf(b[i]) && a[i] == b[i]) continue;
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / size);
+}
+
+void expect_close(const Problem& p, const Answers& actual, const Answers& expected, double tolerance) {
+  EXPECT_LE(relative_error(actual.output, expected.output), tolerance) << "output";
+  EXPECT_LE(relative_error(actual.log_sum, expected.log_sum), tolerance) << "log_sum";
+  const double whole =
+      std::hypot(norm(expected.query_gradient), norm(expected.key_gradient), norm(expected.value_gradient));
+  const auto expect_gradient = [&](const char* name, const Numbers& a, const Numbers& b) {
+    if (norm(b) <= 1e-7 * whole) {
+      EXPECT_LE(norm(a), 1e-6 * whole) << name << ", which is zero";
+    } else {
+      EXPECT_LE(relative_error(a, b), tolerance) << name;
+    }
+  };
+  expect_gradient("query gradient", actual.query_gradient, expected.query_gradient);
+  expect_gradient("key gradient", actual.key_gradient, expected.key_gradient);
+  expect_gradient("value gradient", actual.value_gradient, expected.value_gradient);
+  const auto expect_zeros = [](const Numbers& x, int64_t row, int64_t width) {
+    for (int64_t i = 0; i < width; ++i) EXPECT_EQ(x[index(row * width + i)], 0);
+  };
+  for (int64_t row = 0; row < p.rows; ++row) {
+    if (!p.dead(row)) continue;
+    expect_zeros(actual.output, row, p.heads() * p.head_dim);
+    expect_zeros(actual.query_gradient, row, p.heads() * p.head_dim);
+  }
+  for (int64_t key = 0; key < p.keys; ++key) {
+    if (!p.unseen(key)) continue;
+    expect_zeros(actual.key_gradient, key, p.kv_heads * p.head_dim);
+    expect_zeros(actual.value_gradient, key, p.kv_heads * p.head_dim);
+  }
+}
+
+}  // namespace annulus::testing

@@ -1,0 +1,408 @@
+#include "kernels/cpu/attention.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "tests/kernels/attention_reference.h"
+
+namespace annulus::testing {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+// Largest relative error of a tensor in float32 with scores of a few units, and in bfloat16, whose steps are 2^-8.
+constexpr double float32_tolerance = 2e-6;
+constexpr double bfloat16_tolerance = 1e-2;
+
+double tolerance(DType dtype) {
+  return dtype == DType::float32 ? float32_tolerance : bfloat16_tolerance;
+}
+
+void set_row(std::vector<double>& values, int64_t row, int64_t width, double x) {
+  std::fill_n(values.begin() + row * width, width, x);
+}
+
+std::vector<double> row(const std::vector<double>& values, int64_t i, int64_t width) {
+  return {values.begin() + i * width, values.begin() + (i + 1) * width};
+}
+
+void expect_same_bits(const Answers& a, const Answers& b) {
+  EXPECT_EQ(a.output, b.output);
+  EXPECT_EQ(a.log_sum, b.log_sum);
+  EXPECT_EQ(a.query_gradient, b.query_gradient);
+  EXPECT_EQ(a.key_gradient, b.key_gradient);
+  EXPECT_EQ(a.value_gradient, b.value_gradient);
+}
+
+TEST(Attention, MatchesFloat64UnderEveryMaskAndLength) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const int64_t rows : {1, 2, 7, 16, 33, 100, 300}) {
+      for (const NamedMask& mask : every_mask(rows)) {
+        SCOPED_TRACE(mask.name + ", rows " + std::to_string(rows) + ", " + name_of(dtype));
+        const Problem problem = make_problem(mask.ranges, rows, 2, 2, 16, dtype);
+        expect_close(problem, run(problem, {.dtype = dtype}), reference(problem), tolerance(dtype));
+      }
+    }
+  }
+}
+
+TEST(Attention, MatchesFloat64ForEveryHeadDimAndGroup) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const int64_t head_dim : {8, 16, 24, 64, 128, 256}) {
+      for (const int64_t group : {1, 2, 3, 8}) {
+        SCOPED_TRACE("head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group) + ", " +
+                     name_of(dtype));
+        const Problem problem = make_problem(random_mask(70, 5), 70, 2, group, head_dim, dtype);
+        expect_close(problem, run(problem, {.dtype = dtype, .threads = 2}), reference(problem), tolerance(dtype));
+      }
+    }
+  }
+}
+
+TEST(Attention, MatchesFloat64OverSeveralTilesOfQueriesAndKeys) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const NamedMask& mask : every_mask(1300)) {
+      SCOPED_TRACE(mask.name + ", " + name_of(dtype));
+      const Problem problem = make_problem(mask.ranges, 1300, 1, 2, 8, dtype);
+      expect_close(problem, run(problem, {.dtype = dtype, .threads = 2}), reference(problem), tolerance(dtype));
+    }
+  }
+}
+
+TEST(Attention, HoldsForScoresUpTo80) {
+  for (const NamedMask& mask : every_mask(120)) {
+    SCOPED_TRACE(mask.name);
+    Problem problem = make_problem(mask.ranges, 120, 1, 2, 64, DType::float32);
+    set_score_size(problem, 80);
+    // A score of 80 is off by some 1e-5 in float32, and so is, relatively, its probability.
+    expect_close(problem, run(problem, {}), reference(problem), 2e-5);
+  }
+}
+
+TEST(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Problem problem = make_problem(sink_mask(1500, 40, 700), 1500, 2, 2, 16, dtype);
+    const Calls calls = random_calls(problem.keys, 3, 2);
+    const Answers one = run(problem, {.dtype = dtype, .threads = 1, .calls = calls});
+    for (const int threads : {2, 3}) {
+      SCOPED_TRACE(std::to_string(threads) + " threads, " + name_of(dtype));
+      expect_same_bits(run(problem, {.dtype = dtype, .threads = threads, .calls = calls}), one);
+    }
+  }
+}
+
+TEST(Attention, IsResumedWithItsKeysInAnyPiecesAndOrder) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const NamedMask& mask : every_mask(150)) {
+      Problem problem = make_problem(mask.ranges, 150, 2, 2, 24, dtype);
+      const Answers expected = reference(problem);
+      for (uint32_t seed = 1; seed <= 5; ++seed) {
+        SCOPED_TRACE(mask.name + ", calls " + std::to_string(seed) + ", " + name_of(dtype));
+        const Calls calls = random_calls(problem.keys, seed, seed);
+        expect_close(problem, run(problem, {.dtype = dtype, .threads = 2, .calls = calls}), expected, tolerance(dtype));
+      }
+    }
+  }
+}
+
+TEST(Attention, IsResumedThroughScoresUpTo80) {
+  Problem problem = make_problem(causal_mask(200), 200, 1, 3, 32, DType::float32);
+  set_score_size(problem, 80);
+  const Answers expected = reference(problem);
+  for (uint32_t seed = 1; seed <= 8; ++seed) {
+    expect_close(problem, run(problem, {.calls = random_calls(200, 5, seed)}), expected, 2e-5);
+  }
+}
+
+TEST(Attention, CarriesItsStateThroughCallsWithoutKeys) {
+  const Problem problem = make_problem(causal_mask(40), 40, 2, 2, 16, DType::float32);
+  const Answers once = run(problem, {});
+  const Calls everything = {{{0, 40}}};
+  for (const Calls& calls : {Calls{{}, {{0, 40}}}, Calls{{{0, 40}}, {}}, Calls{{}, {}, {{0, 40}}, {}, {{7, 7}}}}) {
+    expect_same_bits(run(problem, {.calls = calls}), once);
+  }
+}
+
+TEST(Attention, WithoutAnyKeysIsZeroWithLogSumMinusInfinity) {
+  const Problem problem = make_problem(full_mask(5), 5, 1, 2, 8, DType::float32);
+  for (const Calls& calls : {Calls{{}}, Calls{{}, {}}}) {
+    const Answers answers = run(problem, {.calls = calls});
+    EXPECT_EQ(answers.output, std::vector<double>(80, 0.0));
+    EXPECT_EQ(answers.log_sum, std::vector<double>(10, -infinity));
+    EXPECT_EQ(answers.query_gradient, std::vector<double>(80, 0.0));
+  }
+}
+
+// One query that meets one key in each call, with the given scores; −infinity: it does not see the key.
+Answers run_scores(const std::vector<double>& scores, const std::vector<double>& values) {
+  const auto keys = static_cast<int64_t>(scores.size());
+  Problem problem = make_problem({KeyRanges{}}, keys, 1, 1, 8, DType::float32);
+  Calls calls;
+  int32_t seen = 0;
+  for (int64_t key = 0; key < keys; ++key) {
+    const double score = scores[static_cast<size_t>(key)];
+    set_row(problem.key, key, 8, score == -infinity ? 1.0 : score / 8);
+    set_row(problem.value, key, 8, values[static_cast<size_t>(key)]);
+    calls.push_back({{key, key + 1}});
+    seen += score == -infinity ? 0 : 1;
+  }
+  // The keys that are not seen come first.
+  problem.ranges[0] = {static_cast<int32_t>(keys) - seen, static_cast<int32_t>(keys), static_cast<int32_t>(keys),
+                       static_cast<int32_t>(keys)};
+  set_row(problem.query, 0, 8, 1.0);
+  problem.scale = 1;
+  return run(problem, {.calls = calls});
+}
+
+TEST(Attention, MergesLogSumsThatAreFarApartOrInfinite) {
+  for (const auto& [scores, values] : {std::pair<std::vector<double>, std::vector<double>>{{-100, 20}, {7, 3}},
+                                       std::pair<std::vector<double>, std::vector<double>>{{20, -100}, {3, 7}}}) {
+    const Answers answers = run_scores(scores, values);
+    EXPECT_EQ(answers.log_sum[0], 20);
+    EXPECT_EQ(answers.output, std::vector<double>(8, 3.0));
+  }
+  const Answers one = run_scores({-infinity, 3}, {7, 2});
+  EXPECT_EQ(one.log_sum[0], 3);
+  EXPECT_EQ(one.output, std::vector<double>(8, 2.0));
+  const Answers none = run_scores({-infinity, -infinity}, {7, 2});
+  EXPECT_EQ(none.log_sum[0], -infinity);
+  EXPECT_EQ(none.output, std::vector<double>(8, 0.0));
+  EXPECT_EQ(none.query_gradient, std::vector<double>(8, 0.0));
+  EXPECT_EQ(none.key_gradient, std::vector<double>(16, 0.0));
+}
+
+TEST(Attention, UnderAWindowOfOneIsTheValueItself) {
+  const Problem problem = make_problem(window_mask(50, 1), 50, 3, 1, 16, DType::float32);
+  EXPECT_EQ(run(problem, {}).output, problem.value);
+}
+
+TEST(Attention, UnderAWindowOf4Over16TokensHas58Pairs) {
+  const Problem problem = make_problem(window_mask(16, 4), 16, 1, 1, 8, DType::float32);
+  const Answers before = run(problem, {});
+  int pairs = 0;
+  for (int64_t key = 0; key < 16; ++key) {
+    Problem changed = problem;
+    set_row(changed.value, key, 8, 5.0);
+    const Answers after = run(changed, {});
+    for (int64_t i = 0; i < 16; ++i) pairs += row(after.output, i, 8) == row(before.output, i, 8) ? 0 : 1;
+  }
+  EXPECT_EQ(pairs, 58);
+}
+
+TEST(Attention, ChangesOnlyTheRowsThatSeeAChangedKey) {
+  for (const NamedMask& mask : every_mask(48)) {
+    const Problem problem = make_problem(mask.ranges, 48, 1, 2, 8, DType::float32);
+    const Calls calls = {{{0, 20}}, {{20, 48}}};
+    const Answers before = run(problem, {.calls = calls});
+    for (int64_t key = 0; key < 48; ++key) {
+      SCOPED_TRACE(mask.name + ", key " + std::to_string(key));
+      Problem changed = problem;
+      set_row(changed.key, key, 8, 1.5);
+      set_row(changed.value, key, 8, -2.0);
+      const Answers after = run(changed, {.calls = calls});
+      for (int64_t i = 0; i < 48; ++i) {
+        EXPECT_EQ(row(after.output, i, 16) == row(before.output, i, 16), !problem.sees(i, key)) << "row " << i;
+        if (!problem.sees(i, key)) {
+          EXPECT_EQ(row(after.log_sum, i, 2), row(before.log_sum, i, 2)) << "row " << i;
+          EXPECT_EQ(row(after.query_gradient, i, 16), row(before.query_gradient, i, 16)) << "row " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, IgnoresWhatDeadRowsAndUnseenKeysHold) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const int64_t rows : {60, 700}) {
+      for (const Ranges& ranges : {packed_mask(rows, {rows / 3, rows / 4}, rows), random_mask(rows, 3)}) {
+        Problem problem = make_problem(ranges, rows + 50, 2, 2, 16, dtype);
+        const Calls calls = random_calls(problem.keys, 3, 9);
+        const Answers clean = run(problem, {.dtype = dtype, .threads = 2, .calls = calls});
+        for (const double rubbish : {nan, infinity, 3e38}) {
+          for (int64_t i = 0; i < rows; ++i) {
+            if (!problem.dead(i)) continue;
+            set_row(problem.query, i, 64, rubbish);
+            set_row(problem.output_gradient, i, 64, rubbish);
+          }
+          for (int64_t key = 0; key < problem.keys; ++key) {
+            if (!problem.unseen(key)) continue;
+            set_row(problem.key, key, 32, rubbish);
+            set_row(problem.value, key, 32, rubbish);
+          }
+          SCOPED_TRACE(std::string(name_of(dtype)) + ", rows " + std::to_string(rows) + ", " + std::to_string(rubbish));
+          expect_same_bits(run(problem, {.dtype = dtype, .threads = 2, .calls = calls}), clean);
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, LetsANaNInALiveRowThrough) {
+  Problem problem = make_problem(causal_mask(20), 20, 1, 1, 8, DType::float32);
+  problem.query[5 * 8] = nan;
+  const Answers answers = run(problem, {});
+  EXPECT_TRUE(std::isnan(answers.output[5 * 8]));
+  EXPECT_TRUE(std::isnan(answers.log_sum[5]));
+  EXPECT_FALSE(std::isnan(answers.output[6 * 8]));
+}
+
+TEST(Attention, GivesTheFirstKeyItsGradientFromTheLastTokenAlone) {
+  Problem problem = make_problem(causal_mask(300), 300, 2, 2, 16, DType::float32);
+  std::fill(problem.output_gradient.begin(), problem.output_gradient.end() - 64, 0.0);
+  const Answers answers = run(problem, {.threads = 2, .calls = random_calls(300, 4, 6)});
+  EXPECT_GT(norm(row(answers.key_gradient, 0, 32)), 0);
+  expect_close(problem, answers, reference(problem), float32_tolerance);
+}
+
+TEST(Attention, DoesNotLoseAccuracyWithTheNumberOfCalls) {
+  const Problem problem = make_problem(causal_mask(512), 512, 1, 1, 64, DType::bfloat16);
+  const Answers expected = reference(problem);
+  const Answers once = run(problem, {.dtype = DType::bfloat16});
+  Calls calls;
+  for (int64_t i = 0; i < 8; ++i) calls.push_back({{64 * i, 64 * (i + 1)}});
+  const Answers often = run(problem, {.dtype = DType::bfloat16, .calls = calls});
+  EXPECT_LE(relative_error(often.output, expected.output), 1.25 * relative_error(once.output, expected.output));
+  EXPECT_LE(relative_error(often.query_gradient, expected.query_gradient),
+            1.25 * relative_error(once.query_gradient, expected.query_gradient));
+  EXPECT_LE(relative_error(often.key_gradient, expected.key_gradient),
+            1.25 * relative_error(once.key_gradient, expected.key_gradient));
+  EXPECT_LE(relative_error(often.value_gradient, expected.value_gradient),
+            1.25 * relative_error(once.value_gradient, expected.value_gradient));
+}
+
+// The reference itself: each gradient against central differences of Σ output · output_gradient.
+TEST(AttentionReference, HasTheGradientsOfItsOutput) {
+  Problem problem = make_problem(random_mask(9, 8), 9, 1, 2, 3, DType::float32);
+  const Answers answers = reference(problem);
+  const auto objective = [&] {
+    const Answers now = reference(problem);
+    double sum = 0;
+    for (size_t i = 0; i < now.output.size(); ++i) sum += now.output[i] * problem.output_gradient[i];
+    return sum;
+  };
+  const auto check = [&](std::vector<double>& input, const std::vector<double>& gradient) {
+    for (size_t i = 0; i < input.size(); ++i) {
+      const double before = input[i], step = 1e-5;
+      input[i] = before + step;
+      const double above = objective();
+      input[i] = before - step;
+      const double below = objective();
+      input[i] = before;
+      EXPECT_NEAR((above - below) / (2 * step), gradient[i], 1e-9);
+    }
+  };
+  check(problem.query, answers.query_gradient);
+  check(problem.key, answers.key_gradient);
+  check(problem.value, answers.value_gradient);
+}
+
+// Memory that ends the process when it is touched.
+class Forbidden {
+ public:
+  explicit Forbidden(int64_t bytes)
+      : bytes_(static_cast<size_t>(bytes)),
+        data_(mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    EXPECT_NE(data_, MAP_FAILED);
+  }
+  Forbidden(const Forbidden&) = delete;
+  Forbidden& operator=(const Forbidden&) = delete;
+  ~Forbidden() { munmap(data_, bytes_); }
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  size_t bytes_;
+  void* data_;
+};
+
+// Host arrays for a call that needs no harness.
+struct Arrays {
+  explicit Arrays(int64_t rows, const KeyRanges& everyone)
+      : data(static_cast<size_t>(rows * 8), 0.5F),
+        scalars(static_cast<size_t>(rows)),
+        ranges(static_cast<size_t>(rows), everyone) {}
+  View matrix() { return {data.data(), DType::float32, {static_cast<int64_t>(scalars.size()), 1, 8}}; }
+  View scalar() { return {scalars.data(), DType::float32, {static_cast<int64_t>(scalars.size()), 1}}; }
+  View mask() { return {ranges.data(), DType::int32, {static_cast<int64_t>(scalars.size()), 4}}; }
+  std::vector<float> data, scalars;
+  Ranges ranges;
+};
+
+TEST(Attention, DoesNotTouchKeysInTilesThatNobodySees) {
+  const int64_t keys = 2048;
+  const Forbidden key_memory(keys * 8 * 4), value_memory(keys * 8 * 4);
+  const View key(key_memory.data(), DType::float32, {keys, 1, 8}),
+      value(value_memory.data(), DType::float32, {keys, 1, 8});
+  ASSERT_EQ(mprotect(key_memory.data(), 512 * 8 * 4, PROT_READ | PROT_WRITE), 0);
+  ASSERT_EQ(mprotect(value_memory.data(), 512 * 8 * 4, PROT_READ | PROT_WRITE), 0);
+  const KeySlice slice{key, value, 0};
+  Arrays in(600, {100, 512, 9000, 9999}), out(600, {}), state(600, {}), query_gradient(600, {});
+  cpu::CpuMemory memory(true);
+  cpu::attention_forward(
+      {.query = in.matrix(), .ranges = in.mask(), .keys = {&slice, 1}, .output = out.matrix(), .log_sum = out.scalar()},
+      memory, 2, {});
+  EXPECT_FLOAT_EQ(out.scalars[599], std::log(412.0F));
+  std::vector<float> key_gradient(static_cast<size_t>(keys * 8)), value_gradient(static_cast<size_t>(keys * 8));
+  const KeyGradientSlice gradient{{key_gradient.data(), DType::float32, key.shape()},
+                                  {value_gradient.data(), DType::float32, key.shape()}};
+  cpu::attention_backward({.query = in.matrix(),
+                           .ranges = in.mask(),
+                           .keys = {&slice, 1},
+                           .log_sum = out.scalar(),
+                           .delta = in.scalar(),
+                           .output_gradient = in.matrix(),
+                           .query_gradient = query_gradient.matrix(),
+                           .key_gradients = {&gradient, 1}},
+                          memory, 2, {});
+  EXPECT_FLOAT_EQ(value_gradient[100 * 8], 600 * 0.5F / 412);
+}
+
+TEST(Attention, ReportsProgressOnTheCallingThreadAndPassesOnWhatThatThrows) {
+  Arrays in(1500, {0, 1500, 1500, 1500}), key(1500, {}), value(1500, {}), out(1500, {});
+  const KeySlice slice{key.matrix(), value.matrix(), 0};
+  const AttentionForward args{
+      .query = in.matrix(), .ranges = in.mask(), .keys = {&slice, 1}, .output = out.matrix(), .log_sum = out.scalar()};
+  cpu::CpuMemory memory(false);
+  const std::thread::id caller = std::this_thread::get_id();
+  int calls = 0;
+  bool elsewhere = false;
+  const auto count = [&] {
+    if (std::this_thread::get_id() != caller) elsewhere = true;
+    ++calls;
+  };
+  cpu::attention_forward(args, memory, 1, count);
+  EXPECT_EQ(calls, 6 * 3);  // tiles of 250 queries, of 512 keys
+  cpu::attention_forward(args, memory, 2, count);
+  EXPECT_FALSE(elsewhere);
+  EXPECT_THROW(cpu::attention_forward(args, memory, 2, [] { throw EnvironmentError("a peer is gone"); }),
+               EnvironmentError);
+}
+
+TEST(Attention, TakesScratchByShapeAndThreadsNotByMaskOrSlices) {
+  const auto peak = [](const Ranges& ranges, const std::vector<Piece>& pieces) {
+    Arrays in(700, {}), key(700, {}), out(700, {});
+    in.ranges = ranges;
+    std::vector<KeySlice> slices;
+    for (const Piece& piece : pieces) {
+      slices.push_back(
+          {key.matrix().slice(piece.begin, piece.end), key.matrix().slice(piece.begin, piece.end), piece.begin});
+    }
+    cpu::CpuMemory memory(false);
+    cpu::attention_forward(
+        {.query = in.matrix(), .ranges = in.mask(), .keys = slices, .output = out.matrix(), .log_sum = out.scalar()},
+        memory, 2, {});
+    return memory.peak_bytes();
+  };
+  const int64_t expected = peak(full_mask(700), {{0, 700}});
+  EXPECT_GT(expected, 0);
+  EXPECT_EQ(peak(window_mask(700, 3), {{0, 700}}), expected);
+  EXPECT_EQ(peak(Ranges(700), {{0, 700}}), expected);
+  EXPECT_EQ(peak(full_mask(700), {{0, 9}, {650, 700}}), expected);
+}
+
+}  // namespace
+}  // namespace annulus::testing

@@ -1,0 +1,233 @@
+#include <limits>
+
+#include "tests/kernels/cpu_setups.h"
+
+namespace annulus::cpu {
+namespace {
+
+constexpr int64_t odd_sizes[] = {0, 1, 3, 17, 101, 70'001};
+
+TEST(Transfers, RoundTripThroughHostMemory) {
+  CpuDevice device({.threads = 1}, best_isa());
+  const std::vector<float> host = {1, 2, 3};
+  const Tensor tensor = device.allocate({3}, DType::float32, Purpose::staging);
+  device.upload(tensor, host.data(), {});
+  std::vector<float> back(3);
+  device.download(back.data(), tensor, {});
+  EXPECT_EQ(back, host);
+}
+
+TEST(FillZero, LeavesNothingElse) {
+  on_every_device([](CpuDevice& device) {
+    for (const int64_t n : odd_sizes) {
+      const Tensor tensor = device.allocate({n + 1}, DType::bfloat16, Purpose::workspace);  // poisoned
+      device.fill_zero(tensor->slice(0, n), {});
+      const Numbers numbers = numbers_of(tensor);
+      EXPECT_EQ(std::count(numbers.begin(), numbers.end(), 0.0), n);
+      EXPECT_TRUE(std::isnan(numbers.back()));
+    }
+  });
+}
+
+TEST(Copy, KeepsBitsOfOneDtypeAndRoundsOnceToAnother) {
+  on_every_device_and_dtype([](CpuDevice& device, DType from) {
+    for (const DType to : {DType::float32, DType::bfloat16}) {
+      for (const int64_t n : odd_sizes) {
+        const Tensor source = tensor_of(device, {n}, from, random_numbers(n, 1));
+        const Tensor destination = device.allocate({n}, to, Purpose::workspace);
+        device.copy(destination, source, {});
+        const Tensor expected = tensor_of(device, {n}, to, numbers_of(source));
+        expect_same_bits(destination, expected);
+      }
+    }
+  });
+}
+
+TEST(Copy, KeepsNaNInfinityAndSignWhenRounding) {
+  on_every_device([](CpuDevice& device) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const Tensor source = tensor_of(device, {5}, DType::float32, {NAN, infinity, -infinity, -0.0, 3e38});
+    source->as<float>()[0] = __builtin_bit_cast(float, 0x7FFFFFFFU);  // a NaN that careless rounding makes −0
+    const Tensor rounded = device.allocate({5}, DType::bfloat16, Purpose::workspace);
+    device.copy(rounded, source, {});
+    const Numbers numbers = numbers_of(rounded);
+    EXPECT_TRUE(std::isnan(numbers[0]));
+    EXPECT_EQ(numbers[1], infinity);
+    EXPECT_EQ(numbers[2], -infinity);
+    EXPECT_TRUE(std::signbit(numbers[3]));
+    EXPECT_NEAR(numbers[4], 3e38, 3e38 / 256);
+  });
+}
+
+TEST(Copy, MovesIntegers) {
+  CpuDevice device({.threads = 1}, best_isa());
+  const Tensor source = tensor_of(device, {3}, DType::int32, {-1, 7, 2147483647});
+  const Tensor destination = device.allocate({3}, DType::int32, Purpose::workspace);
+  device.copy(destination, source, {});
+  expect_same_bits(source, destination);
+}
+
+TEST(Accumulate, AddsAnyTwoFloatDtypes) {
+  on_every_device_and_dtype([](CpuDevice& device, DType from) {
+    for (const DType to : {DType::float32, DType::bfloat16}) {
+      for (const int64_t n : odd_sizes) {
+        const Tensor source = tensor_of(device, {n}, from, random_numbers(n, 1));
+        const Tensor destination = tensor_of(device, {n}, to, random_numbers(n, 2));
+        const Numbers expected = plus(numbers_of(destination), numbers_of(source));
+        device.accumulate(destination, source, {});
+        expect_near(destination, expected, 1e-7);
+      }
+    }
+  });
+}
+
+TEST(Sum, AddsToWhatIsThereInFloat64) {
+  on_every_device([](CpuDevice& device) {
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      for (const int64_t n : odd_sizes) {
+        const Tensor source = tensor_of(device, {n}, dtype, random_numbers(n, 1));
+        const Tensor sum = tensor_of(device, {1}, DType::float64, {10});
+        const Tensor squares = tensor_of(device, {1}, DType::float64, {20});
+        device.sum(sum, source, {});
+        device.sum_of_squares(squares, source, {});
+        const Numbers numbers = numbers_of(source);
+        // Both sides err by some float64 roundings of 70,001 terms.
+        const double expected = 10 + dot(numbers, Numbers(numbers.size(), 1));
+        const double expected_squares = 20 + dot(numbers, numbers);
+        EXPECT_NEAR(*sum->as<double>(), expected, 1e-12 * expected);
+        EXPECT_NEAR(*squares->as<double>(), expected_squares, 1e-12 * expected_squares);
+      }
+    }
+  });
+}
+
+// A float32 sum of these stops growing at 2^24.
+TEST(Sum, DoesNotStopGrowing) {
+  CpuDevice device({.threads = 2}, best_isa());
+  constexpr int64_t n = 20'000'000;
+  const Tensor ones = device.allocate({n}, DType::float32, Purpose::workspace);
+  std::fill_n(ones->as<float>(), n, 1.0F);
+  const Tensor sum = tensor_of(device, {1}, DType::float64, {0});
+  device.sum(sum, ones, {});
+  EXPECT_EQ(*sum->as<double>(), 20e6);
+  device.sum_of_squares(sum, ones, {});
+  EXPECT_EQ(*sum->as<double>(), 40e6);
+}
+
+TEST(Sum, DoesNotDependOnTheNumberOfThreads) {
+  Numbers sums;
+  for (const int threads : {1, 2, 3, 5}) {
+    CpuDevice device({.threads = threads}, best_isa());
+    const Tensor source = tensor_of(device, {1'000'003}, DType::float32, random_numbers(1'000'003, 1));
+    const Tensor sum = tensor_of(device, {1}, DType::float64, {0});
+    device.sum(sum, source, {});
+    device.sum_of_squares(sum, source, {});
+    sums.push_back(*sum->as<double>());
+  }
+  EXPECT_EQ(sums, Numbers(4, sums[0]));
+}
+
+TEST(Embedding, LooksRowsUp) {
+  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+    const Tensor table = tensor_of(device, {101, 17}, dtype, random_numbers(101 * 17, 1));
+    const Tensor tokens = tensor_of(device, {5}, DType::int32, {0, 100, 3, 3, 42});
+    const Tensor output = device.allocate({5, 17}, dtype, Purpose::workspace);
+    device.embedding_forward(output, table, tokens, {});
+    for (int64_t row = 0; row < 5; ++row) {
+      const int64_t token = tokens->as<int32_t>()[row];
+      expect_same_bits(output->slice(row, row + 1), table->slice(token, token + 1));
+    }
+  });
+}
+
+// Only the pages that are looked at exist, so this table costs nothing.
+TEST(Embedding, FindsTheLastRowOfATableBeyond32BitOffsets) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer touches every page";
+#endif
+  CpuDevice device({.threads = 1}, best_isa());
+  constexpr int64_t rows = 70'001;
+  constexpr int64_t width = 32'768;  // 2.3e9 elements
+  const Tensor table = device.allocate({rows, width}, DType::bfloat16, Purpose::workspace);
+  const Tensor row = tensor_of(device, {1, width}, DType::bfloat16, random_numbers(width, 1));
+  device.copy(table->slice(rows - 1, rows), row, {});
+  const Tensor tokens = tensor_of(device, {1}, DType::int32, {rows - 1});
+  const Tensor output = device.allocate({1, width}, DType::bfloat16, Purpose::workspace);
+  device.embedding_forward(output, table, tokens, {});
+  expect_same_bits(output, row);
+}
+
+TEST(Embedding, AddsTheGradientOfEveryOccurrence) {
+  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+    constexpr int64_t width = 131;
+    const Tensor tokens = tensor_of(device, {4}, DType::int32, {6, 2, 6, 6});
+    const Tensor gradient = tensor_of(device, {4, width}, dtype, random_numbers(4 * width, 1));
+    const Tensor table = tensor_of(device, {7, width}, DType::float32, random_numbers(7 * width, 2));
+    Numbers expected = numbers_of(table);
+    const Numbers rows = numbers_of(gradient);
+    for (size_t i = 0; i < 4 * width; ++i) {
+      expected[static_cast<size_t>(tokens->as<int32_t>()[i / width]) * width + i % width] += rows[i];
+    }
+    device.embedding_backward(table, gradient, tokens, {});
+    expect_near(table, expected, 1e-6);
+  });
+}
+
+TEST(Embedding, RefusesTokensOutsideTheVocabulary) {
+  CpuDevice device({.threads = 1}, best_isa());
+  const Tensor table = tensor_of(device, {7, 2}, DType::float32, random_numbers(14, 1));
+  const Tensor output = device.allocate({1, 2}, DType::float32, Purpose::workspace);
+  for (const double token : {-1.0, 7.0}) {
+    const Tensor tokens = tensor_of(device, {1}, DType::int32, {token});
+    EXPECT_THROW(device.embedding_forward(output, table, tokens, {}), InternalError);
+    EXPECT_THROW(device.embedding_backward(table, output, tokens, {}), InternalError);
+  }
+}
+
+Numbers swiglu(const Numbers& gate_up, size_t rows, size_t width) {
+  Numbers output(rows * width);
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t i = 0; i < width; ++i) {
+      const double gate = gate_up[row * 2 * width + i];
+      output[row * width + i] = gate / (1 + std::exp(-gate)) * gate_up[row * 2 * width + width + i];
+    }
+  }
+  return output;
+}
+
+// Gates from −40 to 40, so that both ends of the sigmoid are met.
+Numbers gates_and_values(size_t rows, size_t width) {
+  Numbers gate_up = random_numbers(static_cast<int64_t>(rows * 2 * width), 1);
+  for (size_t i = 0; i < gate_up.size(); ++i) gate_up[i] *= i % 5 == 0 ? 40 : 1;
+  return gate_up;
+}
+
+TEST(Swiglu, GatesEachValue) {
+  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+    for (const int64_t width : {1, 3, 17, 101}) {
+      const Tensor gate_up = tensor_of(device, {5, 2 * width}, dtype, gates_and_values(5, static_cast<size_t>(width)));
+      const Tensor output = device.allocate({5, width}, dtype, Purpose::workspace);
+      device.swiglu_forward(output, gate_up, {});
+      expect_near(output, swiglu(numbers_of(gate_up), 5, static_cast<size_t>(width)), 1e-6);
+    }
+  });
+}
+
+TEST(Swiglu, HasTheGradientOfFiniteDifferencesApartAndInPlace) {
+  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+    constexpr int64_t width = 19;
+    const Tensor gate_up = tensor_of(device, {3, 2 * width}, dtype, gates_and_values(3, width));
+    const Tensor output_gradient = tensor_of(device, {3, width}, dtype, random_numbers(3 * width, 2));
+    const Numbers above = numbers_of(output_gradient);
+    const Numbers expected =
+        derivative([&](const Numbers& x) { return dot(above, swiglu(x, 3, width)); }, numbers_of(gate_up));
+    const Tensor gradient = device.allocate({3, 2 * width}, dtype, Purpose::workspace);
+    device.swiglu_backward(gradient, output_gradient, gate_up, {});
+    expect_near(gradient, expected, 1e-6);
+    device.swiglu_backward(gate_up, output_gradient, gate_up, {});
+    expect_same_bits(gate_up, gradient);
+  });
+}
+
+}  // namespace
+}  // namespace annulus::cpu

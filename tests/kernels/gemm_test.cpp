@@ -1,0 +1,167 @@
+#include "kernels/cpu/gemm.h"
+
+#include <omp.h>
+
+#include <tuple>
+
+#include "tests/kernels/cpu_setups.h"
+
+namespace annulus::cpu {
+namespace {
+
+// Op(A)·op(B) in float64, plus c where accumulated; stored matrices are dense.
+Numbers product(const Matmul& args, const Numbers& a, const Numbers& b, const Numbers& c) {
+  const int64_t m = args.c.dim(0);
+  const int64_t n = args.c.dim(1);
+  const int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
+  Numbers result(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = args.accumulate ? c[static_cast<size_t>(i * n + j)] : 0;
+      for (int64_t l = 0; l < k; ++l) {
+        sum += a[static_cast<size_t>(args.transpose_a ? l * m + i : i * k + l)] *
+               b[static_cast<size_t>(args.transpose_b ? j * k + l : l * n + j)];
+      }
+      result[static_cast<size_t>(i * n + j)] = sum;
+    }
+  }
+  return result;
+}
+
+Shape matrix(int64_t rows, int64_t columns, bool transposed) {
+  return transposed ? Shape{columns, rows} : Shape{rows, columns};
+}
+
+void check_matmul(CpuDevice& device, const Shape& mnk, DType dtype, DType c_dtype, int flags) {
+  const bool transpose_a = (flags & 1) != 0;
+  const bool transpose_b = (flags & 2) != 0;
+  const bool accumulate = (flags & 4) != 0;
+  SCOPED_TRACE(mnk.to_string() + ' ' + name_of(c_dtype) + " flags " + std::to_string(flags));
+  const auto [m, n, k] = std::tuple(mnk[0], mnk[1], mnk[2]);
+  const Tensor a = tensor_of(device, matrix(m, k, transpose_a), dtype, random_numbers(m * k, 1));
+  const Tensor b = tensor_of(device, matrix(k, n, transpose_b), dtype, random_numbers(k * n, 2));
+  const Tensor c = tensor_of(device, {m, n}, c_dtype,
+                             accumulate ? random_numbers(m * n, 3) : Numbers(static_cast<size_t>(m * n), NAN));
+  const Matmul args{
+      .c = c, .a = a, .b = b, .transpose_a = transpose_a, .transpose_b = transpose_b, .accumulate = accumulate};
+  const Numbers expected = product(args, numbers_of(a), numbers_of(b), numbers_of(c));
+  device.matmul(args, {});
+  expect_near(c, expected, 1e-6);
+}
+
+TEST(Matmul, EqualsTheSumOfProductsForEveryTransposeDtypeAndOddSize) {
+  const Shape sizes[] = {{1, 1, 1}, {1, 17, 101}, {17, 1, 33}, {33, 17, 1}, {3, 101, 17}, {101, 64, 48}};
+  for (const int threads : {1, 2, 3}) {
+    CpuDevice device({.threads = threads, .poison = true}, best_isa());
+    for (const Shape& size : sizes) {
+      for (int flags = 0; flags < 8; ++flags) {
+        check_matmul(device, size, DType::float32, DType::float32, flags);
+        check_matmul(device, size, DType::bfloat16, DType::float32, flags);
+        check_matmul(device, size, DType::bfloat16, DType::bfloat16, flags);
+      }
+    }
+  }
+}
+
+TEST(Matmul, OfNoRowsColumnsOrTermsIsZeroOrUnchanged) {
+  CpuDevice device({.threads = 1, .poison = true}, best_isa());
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (int flags = 0; flags < 8; ++flags) {
+      check_matmul(device, {0, 5, 3}, dtype, dtype, flags);
+      check_matmul(device, {5, 0, 3}, dtype, dtype, flags);
+      check_matmul(device, {5, 3, 0}, dtype, dtype, flags);
+    }
+  }
+}
+
+TEST(Matmul, RefusesShapesThatDoNotFit) {
+  CpuDevice device({.threads = 1}, best_isa());
+  const Tensor a = tensor_of(device, {2, 3}, DType::float32, random_numbers(6, 1));
+  const Tensor b = tensor_of(device, {2, 4}, DType::float32, random_numbers(8, 2));
+  const Tensor c = tensor_of(device, {2, 4}, DType::float32, random_numbers(8, 3));
+  EXPECT_THROW(device.matmul({.c = c, .a = a, .b = b}, {}), InternalError);
+}
+
+// 2·2500·1024·1024 operations are more than one block: the rows are computed in parts, and progress is made between
+// them.
+TEST(Matmul, MakesProgressBetweenBlocksOfRowsAndComputesThemAll) {
+  constexpr int64_t m = 2500;
+  constexpr int64_t nk = 1024;
+  CpuDevice device({.threads = 2, .poison = true}, best_isa());
+  int calls = 0;
+  device.set_progress([&] { ++calls; });
+  for (const bool transpose_a : {false, true}) {
+    const Tensor a = tensor_of(device, matrix(m, nk, transpose_a), DType::float32, random_numbers(m * nk, 1));
+    Numbers identity(static_cast<size_t>(nk * nk));
+    for (size_t i = 0; i < static_cast<size_t>(nk); ++i) identity[i * nk + i] = 2;
+    const Tensor b = tensor_of(device, {nk, nk}, DType::float32, identity);
+    const Tensor c = device.allocate({m, nk}, DType::float32, Purpose::workspace);
+    calls = 0;
+    device.matmul({.c = c, .a = a, .b = b, .transpose_a = transpose_a}, {});
+    EXPECT_GE(calls, 3);
+    Numbers expected(static_cast<size_t>(m * nk));
+    for (size_t i = 0; i < m; ++i) {
+      for (size_t j = 0; j < nk; ++j) {
+        expected[i * nk + j] = 2 * static_cast<double>(a->as<float>()[transpose_a ? j * m + i : i * nk + j]);
+      }
+    }
+    EXPECT_EQ(numbers_of(c), expected);
+  }
+}
+
+TEST(Matmul, RepeatsItselfToTheBit) {
+  CpuDevice device({.threads = 2}, best_isa());
+  const Tensor a = tensor_of(device, {101, 517}, DType::bfloat16, random_numbers(101 * 517, 1));
+  const Tensor b = tensor_of(device, {517, 65}, DType::bfloat16, random_numbers(517 * 65, 2));
+  const Tensor first = device.allocate({101, 65}, DType::float32, Purpose::workspace);
+  const Tensor again = device.allocate({101, 65}, DType::float32, Purpose::workspace);
+  device.matmul({.c = first, .a = a, .b = b}, {});
+  for (int i = 0; i < 5; ++i) {
+    device.matmul({.c = again, .a = a, .b = b}, {});
+    expect_same_bits(first, again);
+  }
+}
+
+// As attention uses it: slices of wider matrices, many threads at once, scratch asked for outside.
+TEST(Gemm, ReadsAndWritesSlicesOfWiderMatricesInsideAParallelRegion) {
+  constexpr int64_t m = 19, n = 23, k = 16, heads = 3;
+  CpuDevice device({.threads = 3, .poison = true}, best_isa());
+  const Tensor a = tensor_of(device, {m, heads, k}, DType::bfloat16, random_numbers(m * heads * k, 1));
+  const Tensor b = tensor_of(device, {n, heads, k}, DType::bfloat16, random_numbers(n * heads * k, 2));
+  const Tensor c = tensor_of(device, {heads, m, n + 2}, DType::float32, Numbers(heads * m * (n + 2), 7));
+  const auto gemm_of_head = [&](int64_t head) {
+    return Gemm{.m = m,
+                .n = n,
+                .k = k,
+                .c = c->as<float>() + head * m * (n + 2),
+                .a = a->as<bfloat16>() + head * k,
+                .b = b->as<bfloat16>() + head * k,
+                .ldc = n + 2,
+                .lda = heads * k,
+                .ldb = heads * k,
+                .dtype = DType::bfloat16,
+                .transpose_b = true};
+  };
+  omp_set_num_threads(3);
+  const int64_t scratch_bytes = gemm_scratch_bytes(gemm_of_head(0));
+  const Tensor scratch = device.allocate({heads, scratch_bytes / 64 + 1, 16}, DType::float32, Purpose::workspace);
+#pragma omp parallel for num_threads(3)
+  for (int64_t head = 0; head < heads; ++head) run_gemm(gemm_of_head(head), scratch->slice(head, head + 1).data());
+
+  const Numbers queries = numbers_of(a);
+  const Numbers keys = numbers_of(b);
+  Numbers expected(heads * m * (n + 2), 7);
+  for (size_t h = 0; h < heads; ++h) {
+    for (size_t i = 0; i < m; ++i) {
+      for (size_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (size_t l = 0; l < k; ++l) sum += queries[(i * heads + h) * k + l] * keys[(j * heads + h) * k + l];
+        expected[(h * m + i) * (n + 2) + j] = sum;
+      }
+    }
+  }
+  expect_near(c, expected, 1e-6);
+}
+
+}  // namespace
+}  // namespace annulus::cpu

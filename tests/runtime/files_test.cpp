@@ -1,0 +1,137 @@
+#include "runtime/files/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <string>
+#include <utility>
+
+#include "kernels/error.h"
+#include "tests/runtime/temporary_directory.h"
+
+namespace annulus {
+namespace {
+
+std::string read(const InputFile& file, int64_t offset, size_t bytes) {
+  std::string text(bytes, '?');
+  file.read(offset, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write(OutputFile& file, const std::string& text) {
+  file.write(std::as_bytes(std::span(text)));
+}
+
+TEST(InputFile, ReadsAnyRange) {
+  const TemporaryDirectory folder;
+  const InputFile file(folder.write("a", "0123456789"));
+  EXPECT_EQ(file.size(), 10);
+  EXPECT_EQ(read(file, 0, 10), "0123456789");
+  EXPECT_EQ(read(file, 7, 3), "789");
+  EXPECT_EQ(read(file, 10, 0), "");
+}
+
+TEST(InputFile, StaysOpenWhenMoved) {
+  const TemporaryDirectory folder;
+  InputFile first(folder.write("a", "aaa"));
+  InputFile second(folder.write("b", "bbbb"));
+  InputFile moved(std::move(first));
+  EXPECT_EQ(read(moved, 0, 3), "aaa");
+  moved = std::move(second);
+  EXPECT_EQ(moved.size(), 4);
+  EXPECT_EQ(moved.path(), folder / "b");
+  EXPECT_EQ(read(moved, 0, 4), "bbbb");
+}
+
+TEST(InputFile, SaysWhichFileIsMissing) {
+  const TemporaryDirectory folder;
+  expect_says(message_of<DataError>([&] { InputFile file(folder / "absent"); }), {"absent", "No such file"});
+}
+
+TEST(InputFile, RefusesWhatIsNotARegularFileWithoutWaitingForIt) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {folder.path(), pipe}) {
+    expect_says(message_of<DataError>([&] { InputFile file(path); }), {path.string(), "not a regular file"});
+  }
+}
+
+TEST(InputFile, SaysWhereAFileEndsEarly) {
+  const TemporaryDirectory folder;
+  const InputFile file(folder.write("short", "0123456789"));
+  expect_says(message_of<DataError>([&] { read(file, 8, 5); }), {"short", "ends at byte 10", "3 bytes early"});
+}
+
+TEST(OutputFile, AppearsWholeAtCommitAndNotBefore) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder.write("result", "old");
+  OutputFile file(path);
+  write(file, "new ");
+  write(file, "text");
+  EXPECT_EQ(bytes_of(path), "old");
+  file.commit();
+  EXPECT_EQ(bytes_of(path), "new text");
+  EXPECT_FALSE(std::filesystem::exists(folder / "result.partial"));
+}
+
+TEST(OutputFile, VanishesWithoutCommit) {
+  const TemporaryDirectory folder;
+  {
+    OutputFile file(folder / "result");
+    write(file, "half");
+    EXPECT_EQ(bytes_of(folder / "result.partial"), "half");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(OutputFile, ReplacesWhatACrashLeftBeside) {
+  const TemporaryDirectory folder;
+  folder.write("result.partial", "a longer remnant");
+  OutputFile file(folder / "result");
+  write(file, "x");
+  file.commit();
+  EXPECT_EQ(bytes_of(folder / "result"), "x");
+}
+
+TEST(OutputFile, CallsAFullDiskAMemoryError) {
+  const TemporaryDirectory folder;
+  std::filesystem::create_symlink("/dev/full", folder / "result.partial");
+  OutputFile file(folder / "result");
+  expect_says(message_of<MemoryError>([&] { write(file, "x"); }), {"result'", "No space left"});
+}
+
+TEST(OutputFile, CallsAPlaceThatCannotBeWrittenAnEnvironmentError) {
+  const TemporaryDirectory folder;
+  expect_says(message_of<EnvironmentError>([&] { OutputFile file(folder / "absent/result"); }),
+              {"absent/result", "No such file", "check that its folder exists"});
+}
+
+TEST(OutputFile, LeavesNothingBesideWhenTheRenameFails) {
+  const TemporaryDirectory folder;
+  folder.write("result/inside", "a folder in the way");
+  {
+    OutputFile file(folder / "result");
+    write(file, "x");
+    expect_says(message_of<EnvironmentError>([&] { file.commit(); }), {"result'", "directory"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "result.partial"));
+  EXPECT_EQ(bytes_of(folder / "result/inside"), "a folder in the way");
+}
+
+TEST(ReadText, GivesEveryByte) {
+  const TemporaryDirectory folder;
+  const std::string text("a\0\xff\n", 4);
+  EXPECT_EQ(read_text(folder.write("text", text)), text);
+  EXPECT_EQ(read_text(folder.write("empty", "")), "");
+}
+
+TEST(ReadText, RefusesAFileTooLargeToBeMeant) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path path = folder.write("large", "");
+  std::filesystem::resize_file(path, (int64_t{64} << 20) + 1);
+  expect_says(message_of<DataError>([&] { read_text(path); }), {"large", "67108865 bytes", "right file"});
+}
+
+}  // namespace
+}  // namespace annulus
