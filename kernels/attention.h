@@ -52,7 +52,7 @@ struct AttentionForward {
   float scale = 1;
   bool first = true;               // start: the state is not read
   bool last = true;                // finish: output and log_sum are written, the state is not
-  AttentionState state;            // may be empty where first and last are both set
+  AttentionState state = {};       // may be empty where first and last are both set
   View output;                     // (rows, heads, head_dim)
   View log_sum;                    // (rows, heads) float32
 };

@@ -120,7 +120,8 @@ bool Problem::unseen(int64_t key_index) const {
 Numbers numbers(int64_t count, double offset, uint32_t seed, DType dtype) {
   std::mt19937 generator(seed);
   Numbers values(index(count));
-  for (double& value : values) value = rounded(offset + 2.0 * generator() / 4294967296.0 - 1.0, dtype);
+  for (double& value : values)
+    value = rounded(offset + 2.0 * static_cast<double>(generator()) / 4294967296.0 - 1.0, dtype);
   return values;
 }
 
@@ -348,9 +349,10 @@ void expect_close(const Problem& p, const Answers& actual, const Answers& expect
   EXPECT_LE(relative_error(actual.log_sum, expected.log_sum), tolerance) << "log_sum";
   const double whole =
       std::hypot(norm(expected.query_gradient), norm(expected.key_gradient), norm(expected.value_gradient));
+  const double rounding = 1e-6 * whole * p.scale * std::sqrt(static_cast<double>(p.head_dim));
   const auto expect_gradient = [&](const char* name, const Numbers& a, const Numbers& b) {
     if (norm(b) <= 1e-7 * whole) {
-      EXPECT_LE(norm(a), 1e-6 * whole) << name << ", which is zero";
+      EXPECT_LE(norm(a), rounding) << name << ", which is zero";
     } else {
       EXPECT_LE(relative_error(a, b), tolerance) << name;
     }

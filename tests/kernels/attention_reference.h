@@ -72,7 +72,7 @@ Calls random_calls(int64_t keys, int64_t calls, uint32_t seed);
 struct Run {
   DType dtype = DType::float32;
   int threads = 1;
-  Calls calls;  // empty: one call with all keys
+  Calls calls = {};  // empty: one call with all keys
 };
 
 // Forward, delta and backward on the CPU. All memory is poisoned before it is written.
@@ -84,7 +84,8 @@ double relative_error(const std::vector<double>& a, const std::vector<double>& b
 double norm(const std::vector<double>& a);
 
 // Each tensor within its relative error; dead rows and unseen keys exactly. A gradient that is truly zero, below 1e-7
-// of the norm of all three (queries and keys under a window of 1), is only checked to stay below 1e-6 of that norm.
+// of the norm of all three (queries and keys under a window of 1), is only checked to stay below 1e-6 of that norm,
+// times scale · √head_dim.
 void expect_close(const Problem& problem, const Answers& actual, const Answers& expected, double tolerance);
 
 }  // namespace annulus::testing

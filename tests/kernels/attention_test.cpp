@@ -68,7 +68,10 @@ TEST(Attention, MatchesFloat64OverSeveralTilesOfQueriesAndKeys) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const NamedMask& mask : every_mask(1300)) {
       SCOPED_TRACE(mask.name + ", " + name_of(dtype));
-      const Problem problem = make_problem(mask.ranges, 1300, 1, 2, 8, dtype);
+      Problem problem = make_problem(mask.ranges, 1300, 1, 2, 8, dtype);
+      // With nearly equal probabilities over 1300 keys the query gradient would be a small difference of large sums,
+      // whose relative error says little.
+      set_score_size(problem, 8);
       expect_close(problem, run(problem, {.dtype = dtype, .threads = 2}), reference(problem), tolerance(dtype));
     }
   }
@@ -358,7 +361,7 @@ TEST(Attention, DoesNotTouchKeysInTilesThatNobodySees) {
                            .query_gradient = query_gradient.matrix(),
                            .key_gradients = {&gradient, 1}},
                           memory, 2, {});
-  EXPECT_FLOAT_EQ(value_gradient[100 * 8], 600 * 0.5F / 412);
+  EXPECT_NEAR(value_gradient[100 * 8], 600 * 0.5 / 412, 2e-6);
 }
 
 TEST(Attention, ReportsProgressOnTheCallingThreadAndPassesOnWhatThatThrows) {

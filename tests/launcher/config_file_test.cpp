@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "tests/launcher/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
@@ -39,7 +39,7 @@ class ConfigFile : public Test {
   std::string refusal_of(const std::string& word) { return refusal(required_keys, {word}); }
   Settings with(const std::string& word) { return load(required_keys, {word}); }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory folder_;
 };
 
 TEST_F(ConfigFile, MayHoldTheRequiredKeysAlone) {

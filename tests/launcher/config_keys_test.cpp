@@ -10,7 +10,7 @@
 
 #include "launcher/config_file.h"
 #include "launcher/nearest.h"
-#include "tests/launcher/temporary_folder.h"
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
@@ -69,7 +69,7 @@ TEST(ConfigKeys, AreAllDocumentedWithTheirDefaults) {
 
 // The documented defaults are those a run has: writing them all down changes nothing.
 TEST(ConfigKeys, HaveTheDefaultsTheyClaim) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const std::filesystem::path file =
       folder.write("NAME.yaml", "model: {path: m}\ndata: {train: d, sequence_length: 8}\n");
   std::vector<std::string> words;

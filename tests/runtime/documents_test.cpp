@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "tests/runtime/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
@@ -99,7 +99,8 @@ TEST(JsonlDocuments, MayBeLongerThanAnyBuffer) {
     text += "{\"input_ids\":[";
     for (int i = 0; i < length; ++i) {
       ids.push_back(token = (token * 31 + 7) % 1000);
-      text += (i == 0 ? "" : ",") + std::to_string(token);
+      if (i > 0) text += ',';
+      text += std::to_string(token);
     }
     text += "]}\n";
   }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/error.h"
-#include "tests/runtime/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {

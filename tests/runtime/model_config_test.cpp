@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "tests/runtime/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
@@ -26,7 +26,7 @@ Json qwen3_8b() {
     "vocab_size": 151936})");
 }
 
-// The smallest model of which every key has to be given.
+// A small model with no more keys than it needs.
 Json tiny() {
   return Json::parse(R"({"model_type": "qwen3", "vocab_size": 101, "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32})");
@@ -202,7 +202,7 @@ TEST(ModelConfig, CountsTheLargestShapeItAcceptsWithoutOverflow) {
   // 2^20 layers of 7·2^40 elements in matrices, 2^21 + 2^8 in norms; two embeddings of (2^31 − 1)·2^20; the last norm.
   const int64_t million = int64_t{1} << 20;
   EXPECT_EQ(model.parameters(),
-            7 * (int64_t{1} << 60) + million * ((1 << 21) + (1 << 8)) + 2 * 2147483647 * million + million);
+            7 * (int64_t{1} << 60) + million * ((1 << 21) + (1 << 8)) + 2 * int64_t{2147483647} * million + million);
 }
 
 TEST(ModelConfig, RefusesFilesThatAreNoConfiguration) {

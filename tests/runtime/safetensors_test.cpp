@@ -11,7 +11,7 @@
 
 #include "kernels/error.h"
 #include "runtime/files/safetensors_header.h"
-#include "tests/runtime/temporary_directory.h"
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
@@ -232,6 +232,7 @@ TEST(SafetensorsReader, RefusesAFileCutAtAnyByte) {
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     const std::filesystem::path path = folder.write("cut.safetensors", whole.substr(0, bytes));
     EXPECT_THROW(SafetensorsReader reader(path), DataError) << "cut at " << bytes;
+    std::filesystem::remove(path);  // writing over a file would wait for the disk
   }
 }
 
@@ -252,6 +253,7 @@ TEST(SafetensorsReader, RefusesOrReadsAFileWithAnyHeaderByteFlipped) {
       } catch (const DataError&) {
         ++refused;
       }
+      std::filesystem::remove(path);
     }
   }
   EXPECT_GT(refused, 1000);

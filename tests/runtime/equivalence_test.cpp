@@ -1,0 +1,160 @@
+// The numbers do not depend on how the work was split: random small models, documents and meshes against one rank that takes
+// one sequence at a time, compared tensor by tensor.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "kernels/device.h"
+#include "parallel/transports.h"
+#include "runtime/run.h"
+#include "runtime/trainer.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_model.h"
+
+namespace annulus {
+namespace {
+
+struct Outcome {
+  std::vector<StepReport> reports;
+  HostTensors gradient;  // of the first step
+  HostTensors weights;   // after the last
+};
+
+class Recorder : public Listener {
+ public:
+  explicit Recorder(std::vector<StepReport>& reports) : reports_(reports) {}
+  void finished(const StepReport& report) override { reports_.push_back(report); }
+
+ private:
+  std::vector<StepReport>& reports_;
+};
+
+Outcome run(Settings settings, const std::filesystem::path& output, int ranks) {
+  settings.output.directory = output;
+  settings.debug.save_gradients = true;
+  Outcome outcome;
+  run_as_threads(ranks, [&](Transport& transport) {
+    const auto device = make_cpu_device({.threads = 1, .poison = settings.debug.poison});
+    PreparedRun prepared = prepare(settings, transport.rank(), ranks);
+    std::vector<StepReport> ignored;
+    Recorder recorder(transport.rank() == 0 ? outcome.reports : ignored);
+    train(prepared, *device, transport, recorder);
+  });
+  outcome.gradient = read_tensors(output / "gradient.safetensors");
+  outcome.weights = read_tensors(output / "model" / "model.safetensors");
+  return outcome;
+}
+
+double norm(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += double{value} * value;
+  return std::sqrt(sum);
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  return std::sqrt(sum);
+}
+
+// The contract's float32 bounds, with one rank in float32 in the place of the float64 reference.
+void expect_equivalent(const Outcome& split, const Outcome& one, const HostTensors& start) {
+  ASSERT_EQ(split.reports.size(), one.reports.size());
+  for (size_t i = 0; i < one.reports.size(); ++i) {
+    EXPECT_NEAR(split.reports[i].loss, one.reports[i].loss, 2e-6 * one.reports[i].loss);
+    EXPECT_NEAR(split.reports[i].grad_norm, one.reports[i].grad_norm, 1e-5 * one.reports[i].grad_norm);
+    EXPECT_EQ(split.reports[i].label_tokens, one.reports[i].label_tokens);
+    EXPECT_EQ(split.reports[i].tokens, one.reports[i].tokens);
+  }
+  const double whole = one.reports[0].grad_norm;
+  ASSERT_EQ(split.gradient.size(), one.gradient.size());
+  for (const auto& [name, reference] : one.gradient) {
+    const auto& values = split.gradient.at(name).values;
+    const double size = norm(reference.values);
+    if (size < 1e-6 * whole) {  // zero but for rounding: queries and keys that see one key
+      EXPECT_LE(norm(values), 2e-6 * whole) << name;
+    } else {
+      EXPECT_LE(distance(values, reference.values), 2e-5 * size) << name;
+    }
+  }
+  for (const auto& [name, reference] : one.weights) {
+    const double moved = distance(reference.values, start.at(name).values);
+    EXPECT_LE(distance(split.weights.at(name).values, reference.values), 1e-3 * moved) << name;
+  }
+}
+
+class Choices {
+ public:
+  explicit Choices(uint32_t seed) : random_(seed) {}
+  int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  bool coin() { return between(0, 1) == 1; }
+  template <class T>
+  T of(std::initializer_list<T> values) {
+    return *(values.begin() + between(0, static_cast<int64_t>(values.size()) - 1));
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+TinyModel random_model(Choices& choose) {
+  TinyModel model;
+  model.kv_heads = choose.between(1, 3);
+  model.heads = model.kv_heads * choose.between(1, 4);
+  model.head_dim = 2 * choose.between(1, 12);
+  model.hidden = choose.between(3, 40);
+  model.intermediate = choose.between(1, 50);
+  model.layers = choose.between(1, 3);
+  model.vocabulary = choose.between(5, 150);
+  model.tied = choose.coin();
+  return model;
+}
+
+class Equivalence : public testing::TestWithParam<int> {};
+
+TEST_P(Equivalence, ASplitRunIsTheRunOfOneRank) {
+  Choices choose(static_cast<uint32_t>(GetParam()));
+  const TemporaryDirectory folder;
+  const TinyModel model = random_model(choose);
+  write_model(folder / "source", model, static_cast<uint64_t>(GetParam()));
+  std::vector<int64_t> lengths(static_cast<size_t>(choose.between(1, 12)));
+  for (int64_t& length : lengths) length = choose.between(1, choose.of<int64_t>({4, 30, 120}));
+  lengths.push_back(40);  // so that there is always something to learn from
+  write_documents(folder / "documents.jsonl", random_documents(lengths, model.vocabulary, 5));
+
+  Settings settings;
+  settings.model = {.path = folder / "source", .dtype = DType::float32};
+  settings.data = {.train = folder / "documents.jsonl", .sequence_length = choose.between(20, 90),
+                   .packing = choose.coin() ? Packing::concat : Packing::none, .shuffle = choose.coin(),
+                   .pad_token_id = static_cast<int32_t>(choose.between(0, model.vocabulary - 1))};
+  settings.attention.sliding_window = choose.of<int64_t>({0, 0, 1, 4, 17});
+  settings.optimizer.learning_rate = 1e-3;
+  settings.optimizer.eps = 1e-6;
+  settings.optimizer.max_grad_norm = choose.of({0.0, 0.5, 100.0});
+  settings.train = {.steps = 2, .global_batch_size = choose.between(3, 6)};
+  settings.parallel = {.context_parallel_size = 1, .data_parallel_size = 1, .layout = LayoutKind::contiguous};
+  const Outcome one = run(settings, folder / "one", 1);
+
+  for (int split = 0; split < 3; ++split) {
+    settings.parallel = {.context_parallel_size = static_cast<int>(choose.between(1, 4)),
+                         .data_parallel_size = static_cast<int>(choose.between(1, 2)),
+                         .layout = choose.coin() ? LayoutKind::zigzag : LayoutKind::contiguous};
+    settings.train.micro_batch_size = choose.between(1, 3);
+    settings.debug.poison = choose.coin();
+    SCOPED_TRACE(fmt::format("context {} x data {}, {}, micro-batch {}", settings.parallel.context_parallel_size,
+                             settings.parallel.data_parallel_size,
+                             settings.parallel.layout == LayoutKind::zigzag ? "zigzag" : "contiguous",
+                             settings.train.micro_batch_size));
+    const int ranks = settings.parallel.context_parallel_size * settings.parallel.data_parallel_size;
+    expect_equivalent(run(settings, folder / "split", ranks), one,
+                      read_tensors(folder / "source" / "model.safetensors"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Equivalence, testing::Range(0, 60));
+
+}  // namespace
+}  // namespace annulus
