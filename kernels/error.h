@@ -2,7 +2,6 @@
 // caught once, in main, which prints one line and ends the job.
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -18,53 +17,69 @@ enum class ExitCode : int {
   memory = 5,         // memory or disk too small
 };
 
+// A place in our source. std::source_location does the same, but clang has it only from 16 on.
+class SourceLocation {
+ public:
+  static constexpr SourceLocation current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+  [[nodiscard]] constexpr const char* file() const { return file_; }
+  [[nodiscard]] constexpr int line() const { return line_; }
+
+ private:
+  constexpr SourceLocation(const char* file, int line) : file_(file), line_(line) {}
+
+  const char* file_;
+  int line_;
+};
+
 // Says what went wrong, with what, and what to do about it. `where` is the place in our source, for bug reports.
 class Error : public std::runtime_error {
  public:
-  Error(const std::string& message, ExitCode code, std::source_location where)
+  Error(const std::string& message, ExitCode code, SourceLocation where)
       : std::runtime_error(message), code_(code), where_(where) {}
 
   [[nodiscard]] ExitCode code() const noexcept { return code_; }
-  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
+  [[nodiscard]] const SourceLocation& where() const noexcept { return where_; }
 
  private:
   ExitCode code_;
-  std::source_location where_;
+  SourceLocation where_;
 };
 
 // A mistake of ours: a broken promise between two parts of the program.
 class InternalError : public Error {
  public:
-  explicit InternalError(const std::string& message, std::source_location where = std::source_location::current())
+  explicit InternalError(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error("internal error: " + message, ExitCode::failure, where) {}
 };
 
 class ConfigurationError : public Error {
  public:
-  explicit ConfigurationError(const std::string& message, std::source_location where = std::source_location::current())
+  explicit ConfigurationError(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(message, ExitCode::configuration, where) {}
 };
 
 class DataError : public Error {
  public:
-  explicit DataError(const std::string& message, std::source_location where = std::source_location::current())
+  explicit DataError(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(message, ExitCode::data, where) {}
 };
 
 class EnvironmentError : public Error {
  public:
-  explicit EnvironmentError(const std::string& message, std::source_location where = std::source_location::current())
+  explicit EnvironmentError(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(message, ExitCode::environment, where) {}
 };
 
 class MemoryError : public Error {
  public:
-  explicit MemoryError(const std::string& message, std::source_location where = std::source_location::current())
+  explicit MemoryError(const std::string& message, SourceLocation where = SourceLocation::current())
       : Error(message, ExitCode::memory, where) {}
 };
 
 // Throws InternalError unless `holds`; for promises between functions, never for user input.
-inline void require(bool holds, const char* promise, std::source_location where = std::source_location::current()) {
+inline void require(bool holds, const char* promise, SourceLocation where = SourceLocation::current()) {
   if (!holds) throw InternalError(promise, where);
 }
 

@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <source_location>
 #include <utility>
 
 #include "kernels/error.h"
@@ -11,7 +10,7 @@
 namespace annulus {
 
 template <std::integral To>
-To narrow(std::integral auto value, std::source_location where = std::source_location::current()) {
+To narrow(std::integral auto value, SourceLocation where = SourceLocation::current()) {
   if (!std::in_range<To>(value)) throw InternalError("a size does not fit the integer a library takes", where);
   return static_cast<To>(value);
 }

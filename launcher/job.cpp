@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <thread>
@@ -23,7 +24,7 @@ Failure current_failure() {
   try {
     throw;
   } catch (const InternalError& error) {
-    return {fmt::format("{} ({}:{})", error.what(), error.where().file_name(), error.where().line()), error.code()};
+    return {fmt::format("{} ({}:{})", error.what(), error.where().file(), error.where().line()), error.code()};
   } catch (const Error& error) {
     return {error.what(), error.code()};
   } catch (const std::bad_alloc&) {
@@ -44,6 +45,8 @@ void let_lower_ranks_speak(int rank) {
 }  // namespace
 
 Transport& Job::start_mpi(std::optional<int> ranks_option, const std::string& command) {
+  // Open MPI explains at length that MPI_Abort was called, after fail() has said why. mpirun itself is not affected.
+  setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
   session_.emplace();
   check_after_mpi(launch_, session_->size(), ranks_option, command);
   transport_ = session_->transport();
@@ -52,14 +55,12 @@ Transport& Job::start_mpi(std::optional<int> ranks_option, const std::string& co
 
 int Job::fail() noexcept {
   const Failure failure = current_failure();
-  const int rank = transport_ ? transport_->rank() : launch_.rank;
-  let_lower_ranks_speak(rank);
-  // What the configuration lacks is not one rank's fault.
-  const bool names_rank = launch_.present() && failure.code != ExitCode::configuration;
-  const std::string line =
-      fmt::format("annulus: error: {}{}\n", names_rank ? fmt::format("rank {}: ", rank) : "", failure.message);
-  std::fputs(line.c_str(), stderr);
-  if (session_) session_->abort(static_cast<int>(failure.code));
+  let_lower_ranks_speak(transport_ ? transport_->rank() : launch_.rank);
+  // What the configuration lacks, or the launch, is not one rank's fault.
+  const bool of_one_rank = transport_ && transport_->size() > 1 && failure.code != ExitCode::configuration;
+  const std::string rank = of_one_rank ? fmt::format("rank {}: ", transport_->rank()) : "";
+  std::fputs(fmt::format("annulus: error: {}{}\n", rank, failure.message).c_str(), stderr);
+  if (session_ && session_->size() > 1) session_->abort(static_cast<int>(failure.code));
   return static_cast<int>(failure.code);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t largest_piece = int64_t{1} << 30;  // bytes: MPI counts are int, and pieces keep staging bounded
 
-void check(int result, const char* call, std::source_location where = std::source_location::current()) {
+void check(int result, const char* call, SourceLocation where = SourceLocation::current()) {
   if (result == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;

@@ -141,7 +141,7 @@ void Trainer::check(int64_t step, const Outcome& outcome) const {
   throw Error(fmt::format("step {}: the gradient is not finite ({}); the weights are those of step {}. A lower "
                           "optimizer.learning_rate or a longer optimizer.warmup_steps often helps",
                           step, place, step - 1),
-              ExitCode::failure, std::source_location::current());
+              ExitCode::failure, SourceLocation::current());
 }
 
 void Trainer::save_gradients(const std::filesystem::path& path) {

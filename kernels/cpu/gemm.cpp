@@ -181,7 +181,7 @@ int64_t gemm_scratch_bytes(const Gemm& gemm) {
 
 void run_gemm(const Gemm& gemm, void* scratch) {
   if (is_empty(gemm)) {
-    if (!gemm.accumulate) clear(gemm);
+    if (!gemm.accumulate && gemm.n > 0) clear(gemm);
     return;
   }
   const Key key = key_of(gemm, threads_of_caller());

@@ -58,12 +58,25 @@ double sum_of_squares(const S* source, int64_t n) {
   return total;
 }
 
+// Σ term(i), in float32 within blocks and in float64 over them, so that the error does not grow with n.
+template <class Term>
+double blocked_sum(int64_t n, Term term) {
+  constexpr int64_t block = 256;
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const int64_t end = begin + block < n ? begin + block : n;
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (int64_t i = begin; i < end; ++i) part += term(i);
+    total += static_cast<double>(part);
+  }
+  return total;
+}
+
 template <class T>
 float inverse_rms(const T* input, int64_t n, float eps) {
-  float squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (int64_t i = 0; i < n; ++i) squares += load(input[i]) * load(input[i]);
-  return 1.0F / __builtin_sqrtf(squares / static_cast<float>(n) + eps);
+  const double squares = blocked_sum(n, [=](int64_t i) { return load(input[i]) * load(input[i]); });
+  return 1.0F / __builtin_sqrtf(static_cast<float>(squares / static_cast<double>(n)) + eps);
 }
 
 template <class T>
@@ -78,10 +91,9 @@ float rms_norm(T* output, const T* input, const T* weight, int64_t n, float eps)
 template <class T>
 void rms_norm_backward(T* input_gradient, float* weight_gradient, const T* output_gradient, const T* input,
                        const T* weight, float rstd, int64_t n) {
-  float dot = 0;
-#pragma omp simd reduction(+ : dot)
-  for (int64_t i = 0; i < n; ++i) dot += load(output_gradient[i]) * load(weight[i]) * (load(input[i]) * rstd);
-  const float mean = dot / static_cast<float>(n);
+  const double dot =
+      blocked_sum(n, [=](int64_t i) { return load(output_gradient[i]) * load(weight[i]) * (load(input[i]) * rstd); });
+  const auto mean = static_cast<float>(dot / static_cast<double>(n));
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float dy = load(output_gradient[i]);
@@ -111,15 +123,13 @@ template <class T>
 void head_norm_rotary_backward(T* input_gradient, float* weight_gradient, const float* output_gradient, const T* input,
                                const T* weight, const float* cosine, const float* sine, float rstd, int64_t n) {
   const int64_t half = n / 2;
-  float dot = 0;
-#pragma omp simd reduction(+ : dot)
-  for (int64_t i = 0; i < half; ++i) {
+  const double dot = blocked_sum(half, [=](int64_t i) {
     const float da = output_gradient[i] * cosine[i] + output_gradient[i + half] * sine[i];
     const float db = output_gradient[i + half] * cosine[i] - output_gradient[i] * sine[i];
-    dot +=
-        da * load(weight[i]) * (load(input[i]) * rstd) + db * load(weight[i + half]) * (load(input[i + half]) * rstd);
-  }
-  const float mean = dot / static_cast<float>(n);
+    return da * load(weight[i]) * (load(input[i]) * rstd) +
+           db * load(weight[i + half]) * (load(input[i + half]) * rstd);
+  });
+  const auto mean = static_cast<float>(dot / static_cast<double>(n));
 #pragma omp simd
   for (int64_t i = 0; i < half; ++i) {
     const float da = output_gradient[i] * cosine[i] + output_gradient[i + half] * sine[i];
@@ -175,19 +185,9 @@ float maximum(const T* input, int64_t n) {
   return most[0];
 }
 
-// In blocks, so that the error does not grow with the vocabulary.
 template <class T>
 double sum_exp(const T* input, float shift, int64_t n) {
-  constexpr int64_t block = 1024;
-  double total = 0;
-  for (int64_t begin = 0; begin < n; begin += block) {
-    const int64_t end = begin + block < n ? begin + block : n;
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (int64_t i = begin; i < end; ++i) part += fast_exp(load(input[i]) - shift);
-    total += static_cast<double>(part);
-  }
-  return total;
+  return blocked_sum(n, [=](int64_t i) { return fast_exp(load(input[i]) - shift); });
 }
 
 template <class T>

@@ -48,8 +48,8 @@ struct TypedMath {
   void (*swiglu_backward)(T* gate_gradient, T* up_gradient, const T* output_gradient, const T* gate, const T* up,
                           int64_t n);
 
-  float (*maximum)(const T* input, int64_t n);                // of what is not NaN; −inf if nothing
-  double (*sum_exp)(const T* input, float shift, int64_t n);  // Σ exp(x − shift), in float64 above 1,024 elements
+  float (*maximum)(const T* input, int64_t n);                        // of what is not NaN; −inf if nothing
+  double (*sum_exp)(const T* input, float shift, int64_t n);          // Σ exp(x − shift)
   void (*scaled_exp)(T* data, float shift, float factor, int64_t n);  // x = factor · exp(x − shift)
 
   void (*adamw)(float* master, float* moment1, float* moment2, const float* gradient, T* weight /*may be master*/,

@@ -16,6 +16,7 @@ namespace {
 using Numbers = std::vector<double>;
 
 double rounded(double x, DType dtype) {
+  if (dtype == DType::float64) return x;
   const auto single = static_cast<float>(x);
   return dtype == DType::bfloat16 ? static_cast<double>(widen(round_to_bfloat16(single))) : static_cast<double>(single);
 }
@@ -79,7 +80,7 @@ void attend(const Problem& p, int64_t row, int64_t head, Answers& answers) {
   for (int64_t i = 0; i < d; ++i) {
     double& output = answers.output[index(base + i)];
     for (size_t n = 0; n < keys.size(); ++n) output += std::exp(scores[n] - log_sum) * at_key(p.value, keys[n], i);
-    delta += output * p.output_gradient[index(base + i)];
+    delta += rounded(output, p.dtype) * p.output_gradient[index(base + i)];
   }
   for (size_t n = 0; n < keys.size(); ++n) {
     const double probability = std::exp(scores[n] - log_sum);
@@ -135,6 +136,7 @@ Problem make_problem(const Ranges& ranges, int64_t keys, int64_t kv_heads, int64
           .group = group,
           .head_dim = head_dim,
           .scale = static_cast<double>(static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))),
+          .dtype = dtype,
           .ranges = ranges,
           .query = numbers(query_elements, 0.3, 4 * seed, dtype),
           .key = numbers(key_elements, -0.2, 4 * seed + 1, dtype),
@@ -265,12 +267,12 @@ Answers run(const Problem& p, const Run& how) {
   cpu::CpuMemory memory(true);
   const Shape query_shape{p.rows, p.heads(), p.head_dim}, key_shape{p.keys, p.kv_heads, p.head_dim};
   const Shape scalar_shape{p.rows, p.heads()};
-  const Tensor query = upload(memory, p.query, query_shape, how.dtype);
-  const Tensor key = upload(memory, p.key, key_shape, how.dtype), value = upload(memory, p.value, key_shape, how.dtype);
-  const Tensor output_gradient = upload(memory, p.output_gradient, query_shape, how.dtype);
+  const Tensor query = upload(memory, p.query, query_shape, p.dtype);
+  const Tensor key = upload(memory, p.key, key_shape, p.dtype), value = upload(memory, p.value, key_shape, p.dtype);
+  const Tensor output_gradient = upload(memory, p.output_gradient, query_shape, p.dtype);
   const Tensor ranges = make_tensor(memory, {p.rows, 4}, DType::int32);
   std::copy(p.ranges.begin(), p.ranges.end(), reinterpret_cast<KeyRanges*>(ranges->as<int32_t>()));
-  const Tensor output = make_tensor(memory, query_shape, how.dtype);
+  const Tensor output = make_tensor(memory, query_shape, p.dtype);
   const Tensor log_sum = make_tensor(memory, scalar_shape, DType::float32),
                delta = make_tensor(memory, scalar_shape, DType::float32);
   const Tensor query_gradient = make_tensor(memory, query_shape, DType::float32);

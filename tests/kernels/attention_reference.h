@@ -16,6 +16,7 @@ using Ranges = std::vector<KeyRanges>;
 struct Problem {
   int64_t rows, keys, kv_heads, group, head_dim;
   double scale;
+  DType dtype;                // of the inputs and the output; δ is taken of the output as stored
   Ranges ranges;              // (rows)
   std::vector<double> query;  // (rows, kv_heads · group, head_dim)
   std::vector<double> key;    // (keys, kv_heads, head_dim)
@@ -33,7 +34,7 @@ struct Answers {
   std::vector<double> output, log_sum, query_gradient, key_gradient, value_gradient;
 };
 
-// Reproducible numbers around `offset`, rounded to dtype. The same seed gives the same numbers.
+// Reproducible numbers around `offset`, rounded to dtype (float64: not at all). The same seed gives the same numbers.
 std::vector<double> numbers(int64_t count, double offset, uint32_t seed, DType dtype);
 
 // A problem whose inputs are noise with offsets.
@@ -70,7 +71,6 @@ using Calls = std::vector<std::vector<Piece>>;  // what each call gets
 Calls random_calls(int64_t keys, int64_t calls, uint32_t seed);
 
 struct Run {
-  DType dtype = DType::float32;
   int threads = 1;
   Calls calls = {};  // empty: one call with all keys
 };

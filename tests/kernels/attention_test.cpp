@@ -15,9 +15,10 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// Largest relative error of a tensor in float32 with scores of a few units, and in bfloat16, whose steps are 2^-8.
+// Largest relative error of a tensor in float32 with scores of a few units, and in bfloat16: two of its steps of
+// 2^-8, since a rounding of the stored output enters the query gradient amplified.
 constexpr double float32_tolerance = 2e-6;
-constexpr double bfloat16_tolerance = 1e-2;
+constexpr double bfloat16_tolerance = 0x1p-7;
 
 double tolerance(DType dtype) {
   return dtype == DType::float32 ? float32_tolerance : bfloat16_tolerance;
@@ -41,11 +42,11 @@ void expect_same_bits(const Answers& a, const Answers& b) {
 
 TEST(Attention, MatchesFloat64UnderEveryMaskAndLength) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const int64_t rows : {1, 2, 7, 16, 33, 100, 300}) {
+    for (const int64_t rows : {1, 2, 7, 33, 300}) {
       for (const NamedMask& mask : every_mask(rows)) {
         SCOPED_TRACE(mask.name + ", rows " + std::to_string(rows) + ", " + name_of(dtype));
         const Problem problem = make_problem(mask.ranges, rows, 2, 2, 16, dtype);
-        expect_close(problem, run(problem, {.dtype = dtype}), reference(problem), tolerance(dtype));
+        expect_close(problem, run(problem, {}), reference(problem), tolerance(dtype));
       }
     }
   }
@@ -53,26 +54,24 @@ TEST(Attention, MatchesFloat64UnderEveryMaskAndLength) {
 
 TEST(Attention, MatchesFloat64ForEveryHeadDimAndGroup) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const int64_t head_dim : {8, 16, 24, 64, 128, 256}) {
-      for (const int64_t group : {1, 2, 3, 8}) {
-        SCOPED_TRACE("head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group) + ", " +
-                     name_of(dtype));
-        const Problem problem = make_problem(random_mask(70, 5), 70, 2, group, head_dim, dtype);
-        expect_close(problem, run(problem, {.dtype = dtype, .threads = 2}), reference(problem), tolerance(dtype));
-      }
+    for (const auto& [head_dim, group] :
+         {std::pair{8, 8}, {16, 3}, {24, 1}, {24, 2}, {24, 3}, {24, 8}, {64, 2}, {128, 8}, {256, 2}}) {
+      SCOPED_TRACE("head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group) + ", " + name_of(dtype));
+      const Problem problem = make_problem(random_mask(70, 5), 70, 2, group, head_dim, dtype);
+      expect_close(problem, run(problem, {.threads = 2}), reference(problem), tolerance(dtype));
     }
   }
 }
 
 TEST(Attention, MatchesFloat64OverSeveralTilesOfQueriesAndKeys) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const NamedMask& mask : every_mask(1300)) {
+    for (const NamedMask& mask : every_mask(1100)) {
       SCOPED_TRACE(mask.name + ", " + name_of(dtype));
-      Problem problem = make_problem(mask.ranges, 1300, 1, 2, 8, dtype);
-      // With nearly equal probabilities over 1300 keys the query gradient would be a small difference of large sums,
+      Problem problem = make_problem(mask.ranges, 1100, 1, 2, 8, dtype);
+      // With nearly equal probabilities over 1100 keys the query gradient would be a small difference of large sums,
       // whose relative error says little.
       set_score_size(problem, 8);
-      expect_close(problem, run(problem, {.dtype = dtype, .threads = 2}), reference(problem), tolerance(dtype));
+      expect_close(problem, run(problem, {.threads = 2}), reference(problem), tolerance(dtype));
     }
   }
 }
@@ -89,12 +88,12 @@ TEST(Attention, HoldsForScoresUpTo80) {
 
 TEST(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const Problem problem = make_problem(sink_mask(1500, 40, 700), 1500, 2, 2, 16, dtype);
+    const Problem problem = make_problem(sink_mask(1100, 40, 600), 1100, 2, 2, 16, dtype);
     const Calls calls = random_calls(problem.keys, 3, 2);
-    const Answers one = run(problem, {.dtype = dtype, .threads = 1, .calls = calls});
+    const Answers one = run(problem, {.threads = 1, .calls = calls});
     for (const int threads : {2, 3}) {
       SCOPED_TRACE(std::to_string(threads) + " threads, " + name_of(dtype));
-      expect_same_bits(run(problem, {.dtype = dtype, .threads = threads, .calls = calls}), one);
+      expect_same_bits(run(problem, {.threads = threads, .calls = calls}), one);
     }
   }
 }
@@ -107,7 +106,7 @@ TEST(Attention, IsResumedWithItsKeysInAnyPiecesAndOrder) {
       for (uint32_t seed = 1; seed <= 5; ++seed) {
         SCOPED_TRACE(mask.name + ", calls " + std::to_string(seed) + ", " + name_of(dtype));
         const Calls calls = random_calls(problem.keys, seed, seed);
-        expect_close(problem, run(problem, {.dtype = dtype, .threads = 2, .calls = calls}), expected, tolerance(dtype));
+        expect_close(problem, run(problem, {.threads = 2, .calls = calls}), expected, tolerance(dtype));
       }
     }
   }
@@ -225,7 +224,7 @@ TEST(Attention, IgnoresWhatDeadRowsAndUnseenKeysHold) {
       for (const Ranges& ranges : {packed_mask(rows, {rows / 3, rows / 4}, rows), random_mask(rows, 3)}) {
         Problem problem = make_problem(ranges, rows + 50, 2, 2, 16, dtype);
         const Calls calls = random_calls(problem.keys, 3, 9);
-        const Answers clean = run(problem, {.dtype = dtype, .threads = 2, .calls = calls});
+        const Answers clean = run(problem, {.threads = 2, .calls = calls});
         for (const double rubbish : {nan, infinity, 3e38}) {
           for (int64_t i = 0; i < rows; ++i) {
             if (!problem.dead(i)) continue;
@@ -238,7 +237,7 @@ TEST(Attention, IgnoresWhatDeadRowsAndUnseenKeysHold) {
             set_row(problem.value, key, 32, rubbish);
           }
           SCOPED_TRACE(std::string(name_of(dtype)) + ", rows " + std::to_string(rows) + ", " + std::to_string(rubbish));
-          expect_same_bits(run(problem, {.dtype = dtype, .threads = 2, .calls = calls}), clean);
+          expect_same_bits(run(problem, {.threads = 2, .calls = calls}), clean);
         }
       }
     }
@@ -265,10 +264,10 @@ TEST(Attention, GivesTheFirstKeyItsGradientFromTheLastTokenAlone) {
 TEST(Attention, DoesNotLoseAccuracyWithTheNumberOfCalls) {
   const Problem problem = make_problem(causal_mask(512), 512, 1, 1, 64, DType::bfloat16);
   const Answers expected = reference(problem);
-  const Answers once = run(problem, {.dtype = DType::bfloat16});
+  const Answers once = run(problem, {});
   Calls calls;
   for (int64_t i = 0; i < 8; ++i) calls.push_back({{64 * i, 64 * (i + 1)}});
-  const Answers often = run(problem, {.dtype = DType::bfloat16, .calls = calls});
+  const Answers often = run(problem, {.calls = calls});
   EXPECT_LE(relative_error(often.output, expected.output), 1.25 * relative_error(once.output, expected.output));
   EXPECT_LE(relative_error(often.query_gradient, expected.query_gradient),
             1.25 * relative_error(once.query_gradient, expected.query_gradient));
@@ -280,7 +279,7 @@ TEST(Attention, DoesNotLoseAccuracyWithTheNumberOfCalls) {
 
 // The reference itself: each gradient against central differences of Σ output · output_gradient.
 TEST(AttentionReference, HasTheGradientsOfItsOutput) {
-  Problem problem = make_problem(random_mask(9, 8), 9, 1, 2, 3, DType::float32);
+  Problem problem = make_problem(random_mask(9, 8), 9, 1, 2, 3, DType::float64);
   const Answers answers = reference(problem);
   const auto objective = [&] {
     const Answers now = reference(problem);

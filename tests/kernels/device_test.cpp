@@ -1,5 +1,8 @@
 #include "kernels/device.h"
 
+#include <array>
+#include <thread>
+
 #include "kernels/cpu/gemm.h"
 #include "tests/kernels/cpu_setups.h"
 
@@ -21,6 +24,30 @@ TEST(CpuDevice, PoisonsOnlyWhenAskedTo) {
   const auto device = make_cpu_device({.threads = 1, .poison = true});
   const Tensor tensor = device->allocate({3}, DType::bfloat16, Purpose::workspace);
   for (const double number : numbers_of(tensor)) EXPECT_TRUE(std::isnan(number));
+}
+
+// Ranks may be threads of one process: nothing is shared, so each gets what it gets alone.
+TEST(CpuDevice, WorksBesideOthersInTheSameProcess) {
+  const auto compute = [](Numbers* result) {
+    CpuDevice device({.threads = 1, .poison = true}, best_isa());
+    const Tensor a = tensor_of(device, {65, 33}, DType::float32, random_numbers(65 * 33, 1));
+    const Tensor c = device.allocate({65, 65}, DType::float32, Purpose::workspace);
+    const Tensor sum = tensor_of(device, {1}, DType::float64, {0});
+    for (int i = 0; i < 20; ++i) {
+      device.matmul({.c = c, .a = a, .b = a, .transpose_b = true}, {});
+      device.sum(sum, c, {});
+    }
+    *result = numbers_of(c);
+    result->push_back(*sum->as<double>());
+  };
+  Numbers alone;
+  compute(&alone);
+  std::array<Numbers, 3> together;
+  {
+    std::vector<std::jthread> ranks;
+    for (Numbers& result : together) ranks.emplace_back(compute, &result);
+  }
+  for (const Numbers& result : together) EXPECT_EQ(result, alone);
 }
 
 TEST(CpuDevice, RefusesDtypesAnOperationDoesNotHave) {

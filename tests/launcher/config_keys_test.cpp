@@ -1,5 +1,6 @@
 #include "launcher/config_keys.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -61,8 +62,8 @@ TEST(ConfigKeys, AreAllInTheHelp) {
 TEST(ConfigKeys, AreAllDocumentedWithTheirDefaults) {
   const std::string text = documentation();
   for (const ConfigKey& key : config_keys()) {
-    const std::string fallback = key.required() ? "required" : "`" + std::string(key.fallback) + "`";
-    const std::string row = "| `" + std::string(key.name) + "` | " + fallback + " |";
+    const std::string row =
+        fmt::format("| `{}` | {} |", key.name, key.required() ? "required" : fmt::format("`{}`", key.fallback));
     EXPECT_NE(text.find(row), std::string::npos) << "docs/configuration.md lacks: " << row;
   }
 }
