@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <new>
 #include <thread>
@@ -36,17 +35,15 @@ Failure current_failure() {
   }
 }
 
-// Most errors meet every rank. Rank 0 speaks first and takes the others down; who is still there afterwards has an
-// error of its own to report.
-void let_lower_ranks_speak(int rank) {
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500 + 20 * std::min(rank, 100)));
+// Most errors meet every rank. Rank 0 speaks first and takes the others down, for which mpirun needs about a second
+// where MPI has not started yet; who is still there afterwards has an error of its own to report.
+void let_rank_0_speak(int rank) {
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2000 + 20 * std::min(rank, 100)));
 }
 
 }  // namespace
 
 Transport& Job::start_mpi(std::optional<int> ranks_option, const std::string& command) {
-  // Open MPI explains at length that MPI_Abort was called, after fail() has said why. mpirun itself is not affected.
-  setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
   session_.emplace();
   check_after_mpi(launch_, session_->size(), ranks_option, command);
   transport_ = session_->transport();
@@ -55,7 +52,7 @@ Transport& Job::start_mpi(std::optional<int> ranks_option, const std::string& co
 
 int Job::fail() noexcept {
   const Failure failure = current_failure();
-  let_lower_ranks_speak(transport_ ? transport_->rank() : launch_.rank);
+  let_rank_0_speak(transport_ ? transport_->rank() : launch_.rank);
   // What the configuration lacks, or the launch, is not one rank's fault.
   const bool of_one_rank = transport_ && transport_->size() > 1 && failure.code != ExitCode::configuration;
   const std::string rank = of_one_rank ? fmt::format("rank {}: ", transport_->rank()) : "";

@@ -12,9 +12,9 @@ namespace {
 
 class LogListener : public Listener {
  public:
-  void entered(Phase phase, int64_t step) override {
+  void entered(Phase phase, int64_t /*step*/) override {
     const bool takes_a_while = phase == Phase::load || phase == Phase::save;
-    if (takes_a_while) spdlog::info("{} (step {})", name_of(phase), step);
+    if (takes_a_while) spdlog::info(name_of(phase));
   }
 
   void finished(const StepReport& report) override {
@@ -40,18 +40,14 @@ class TerminalListener : public Listener {
   }
 
   void finished(const StepReport& report) override {
-    if (done_ == 0)
-      start_ -= std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(report.seconds));
     ++done_;
-    const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+    elapsed_ += report.seconds;
     progress_ =
-        fmt::format("{}  {} left", step_text(report), duration_text(seconds_left(elapsed, done_, report.steps)));
+        fmt::format("{}  {} left", step_text(report), duration_text(seconds_left(elapsed_, done_, report.steps)));
     show();
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void show() {
     shown_ = true;
     const std::string line = fmt::format("{}  {}", progress_, phase_).substr(0, 79);
@@ -59,7 +55,7 @@ class TerminalListener : public Listener {
   }
 
   std::string progress_ = "starting", phase_;
-  Clock::time_point start_;
+  double elapsed_ = 0;
   int64_t done_ = 0;
   bool shown_ = false;
 };

@@ -1,7 +1,6 @@
 // What somebody watching a run sees: on a terminal one line rewritten in place, elsewhere one line a step.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>

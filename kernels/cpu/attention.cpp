@@ -177,6 +177,7 @@ void attention_forward(const AttentionForward& args, Memory& memory, int threads
                        const std::function<void()>& progress) {
   const QueryTiling tiling(args.query, args.keys, stacked_rows);
   if (args.query.empty()) return;
+  const OneThreadPerProduct one_thread;
   const int64_t product = product_bytes(tiling);
   ScratchCutter counter(nullptr);
   Scratch(tiling, product, counter);

@@ -160,6 +160,7 @@ void attention_backward(const AttentionBackward& args, Memory& memory, int threa
   }
   if (args.query.empty()) return;
   if (args.first) fill_zero(args.query_gradient, threads);
+  const OneThreadPerProduct one_thread;
   const QueryTiling tiling(args.query, args.keys, stacked_rows);
   const int64_t product = product_bytes(tiling);
   ScratchCutter counter(nullptr);

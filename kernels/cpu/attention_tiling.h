@@ -5,6 +5,8 @@
 // speed, and the shapes of a long run all stay in its cache of primitives.
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -137,6 +139,19 @@ class ScratchCutter {
  private:
   char* data_;
   int64_t used_ = 0;
+};
+
+// Matrix products use one thread each while this lives: the threads share tiles, and a sum keeps its order whether a
+// loop over tiles had several threads or, with a single tile, did not need them.
+class OneThreadPerProduct {
+ public:
+  OneThreadPerProduct() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  OneThreadPerProduct(const OneThreadPerProduct&) = delete;
+  OneThreadPerProduct& operator=(const OneThreadPerProduct&) = delete;
+  ~OneThreadPerProduct() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
 };
 
 // Who works on a task: `index` from 0 to the number of threads − 1 picks the scratch.

@@ -1,5 +1,5 @@
-// Documents packed into sequences of one length, in global order. Labels are shifted, positions counted and pieces marked
-// here, before anything is cut for ranks.
+// Documents packed into sequences of one length, in global order. Labels are shifted, positions counted and pieces
+// marked here, before anything is cut for ranks.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class SequenceSet {
   std::unique_ptr<DocumentSource> documents_;
   DataSettings settings_;
   std::vector<Start> starts_;
-  mutable int64_t epoch_ = -1;             // whose order is in order_
+  mutable int64_t epoch_ = -1;  // whose order is in order_
   mutable std::vector<int64_t> order_;
 };
 

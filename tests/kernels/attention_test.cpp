@@ -15,9 +15,10 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// Largest relative error of a tensor in float32 with scores of a few units, and in bfloat16: two of its steps of
-// 2^-8, since a rounding of the stored output enters the query gradient amplified.
-constexpr double float32_tolerance = 2e-6;
+// Largest relative error of a tensor. In float32 with scores of a few units: do·v and δ share the offsets of the
+// inputs, and their difference carries the rounding of both several times over. In bfloat16: two of its steps of 2^-8,
+// since a rounding of the stored output enters the query gradient amplified in the same way.
+constexpr double float32_tolerance = 5e-6;
 constexpr double bfloat16_tolerance = 0x1p-7;
 
 double tolerance(DType dtype) {
@@ -88,12 +89,15 @@ TEST(Attention, HoldsForScoresUpTo80) {
 
 TEST(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const Problem problem = make_problem(sink_mask(1100, 40, 600), 1100, 2, 2, 16, dtype);
-    const Calls calls = random_calls(problem.keys, 3, 2);
-    const Answers one = run(problem, {.threads = 1, .calls = calls});
-    for (const int threads : {2, 3}) {
-      SCOPED_TRACE(std::to_string(threads) + " threads, " + name_of(dtype));
-      expect_same_bits(run(problem, {.threads = threads, .calls = calls}), one);
+    // Many tiles, and a single one.
+    for (const auto& [rows, kv_heads] : {std::pair{1100, 2}, {200, 1}}) {
+      const Problem problem = make_problem(sink_mask(rows, 40, 600), rows, kv_heads, 1, 64, dtype);
+      const Calls calls = random_calls(problem.keys, 3, 2);
+      const Answers one = run(problem, {.threads = 1, .calls = calls});
+      for (const int threads : {2, 3}) {
+        SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(threads) + " threads, " + name_of(dtype));
+        expect_same_bits(run(problem, {.threads = threads, .calls = calls}), one);
+      }
     }
   }
 }

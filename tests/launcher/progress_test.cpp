@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <string>
+
 namespace annulus {
 namespace {
 
@@ -38,7 +42,7 @@ TEST(Listeners, RewriteOneLineOnATerminalAndEndIt) {
     listener->finished({.step = 1, .steps = 2, .loss = 1.5, .tokens = 8, .seconds = 1});
   }
   const std::string text = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(text.find("\rstep 1/2  loss 1.5000  8 tokens/s"), std::string::npos) << text;
+  EXPECT_NE(text.find("\rstep 1/2  loss 1.5000  8 tokens/s  1s left"), std::string::npos) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
   EXPECT_EQ(text.back(), '\n');
 }
