@@ -43,7 +43,7 @@ struct RmsNormForward {
 struct RmsNormBackward {
   View input_gradient;   // (rows, width): added to
   View weight_gradient;  // (width) float32: added to
-  View output_gradient;  // (rows, width)
+  View output_gradient;  // (rows, width), the dtype of input, or float32
   View input;            // (rows, width)
   View rstd;             // (rows) float32
   View weight;           // (width)

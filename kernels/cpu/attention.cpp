@@ -52,6 +52,10 @@ Gemm output_product(const QueryTiling& tiling, int64_t width) {
           .accumulate = true};
 }
 
+// Without keys there are no products, and the smaller tile needs less than that of any call with keys: what a mask
+// leaves of the keys changes no peak.
+constexpr int64_t stacked_rows_without_keys = 64;
+
 int64_t product_bytes(const QueryTiling& tiling) {
   int64_t bytes = 0;
   for (const int64_t width : tile_widths) {
@@ -175,10 +179,11 @@ void ForwardTile::finish() const {
 
 void attention_forward(const AttentionForward& args, Memory& memory, int threads,
                        const std::function<void()>& progress) {
-  const QueryTiling tiling(args.query, args.keys, stacked_rows);
+  const bool keyless = args.keys.empty();
+  const QueryTiling tiling(args.query, args.keys, keyless ? stacked_rows_without_keys : stacked_rows);
   if (args.query.empty()) return;
   const OneThreadPerProduct one_thread;
-  const int64_t product = product_bytes(tiling);
+  const int64_t product = keyless ? 0 : product_bytes(tiling);
   ScratchCutter counter(nullptr);
   Scratch(tiling, product, counter);
   const Allocation scratch(memory, threads * counter.used(), Purpose::workspace);
@@ -187,8 +192,7 @@ void attention_forward(const AttentionForward& args, Memory& memory, int threads
   for_each_task(threads, tasks, progress, [&](const Worker& worker, int64_t task) {
     ScratchCutter cutter(static_cast<char*>(scratch.data()) + worker.index * counter.used());
     const Scratch mine(tiling, product, cutter);
-    // From the last tile to the first: under a causal mask the long tasks come first, which evens out the threads'
-    // ends.
+    // From the last tile to the first: under a causal mask long tasks come first, so that threads end together.
     const int64_t kv_head = task / tiling.tiles, tile = tiling.tiles - 1 - task % tiling.tiles;
     ForwardTile(args, tiling, mine, kv_head, tile).run(worker);
   });

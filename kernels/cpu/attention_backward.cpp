@@ -158,8 +158,8 @@ void attention_backward(const AttentionBackward& args, Memory& memory, int threa
     fill_zero(slice.key, threads);
     fill_zero(slice.value, threads);
   }
-  if (args.query.empty()) return;
   if (args.first) fill_zero(args.query_gradient, threads);
+  if (args.query.empty() || args.keys.empty()) return;
   const OneThreadPerProduct one_thread;
   const QueryTiling tiling(args.query, args.keys, stacked_rows);
   const int64_t product = product_bytes(tiling);

@@ -27,8 +27,11 @@ CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa)
 }
 
 std::string CpuDevice::description() const {
-  return "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") + name_of(isa_) + ", " +
-         gemm_library();
+  std::string text = "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") + name_of(isa_);
+  if (isa_bound() != IsaBound::none) text += std::string(" (ANNULUS_MAX_ISA=") + name_of(isa_bound()) + ')';
+  text += ", " + gemm_library();
+  if (!multiplies_bfloat16()) text += ", bfloat16 products in float32";
+  return text;
 }
 
 void CpuDevice::upload(View destination, const void* source, Stream /*stream*/) {

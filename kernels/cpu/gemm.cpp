@@ -7,6 +7,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
+#include "kernels/cpu/gemm_in_float32.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/error.h"
 
 namespace annulus::cpu {
@@ -124,10 +126,7 @@ std::string to_string(const Key& key) {
 }
 
 [[noreturn]] void report(const dnnl::error& error, const Key& key) {
-  const bool bfloat16_missing = error.status == dnnl_unimplemented && key.dtype == DType::bfloat16;
-  throw EnvironmentError(
-      std::string("oneDNN cannot compute the matrix product ") + to_string(key) + ": " + error.what() +
-      (bfloat16_missing ? "; this CPU or this oneDNN has no bfloat16, use model.dtype=float32" : ""));
+  throw EnvironmentError(gemm_library() + " cannot compute the matrix product " + to_string(key) + ": " + error.what());
 }
 
 // The primitives one thread has used. Threads share what is costly, the generated code, in oneDNN's own cache.
@@ -147,7 +146,35 @@ class Products {
   std::unordered_map<Key, Product, KeyHash> products_;
 };
 
+dnnl::cpu_isa cpu_isa_of(IsaBound bound) {
+  switch (bound) {
+    case IsaBound::plain:
+      return dnnl::cpu_isa::sse41;
+    case IsaBound::avx2:
+      return dnnl::cpu_isa::avx2;
+    case IsaBound::avx512:
+      return dnnl::cpu_isa::avx512_core;
+    case IsaBound::avx512_bf16:
+      return dnnl::cpu_isa::avx512_core_bf16;
+    case IsaBound::none:
+      break;
+  }
+  throw InternalError("no bound on instruction sets is none of oneDNN's");
+}
+
+// oneDNN takes a bound once, before anything has asked it what the CPU has.
+void bound_library() {
+  static const bool bounded = [] {
+    const IsaBound bound = isa_bound();
+    return bound == IsaBound::none || dnnl::set_max_cpu_isa(cpu_isa_of(bound)) == dnnl::status::success;
+  }();
+  if (bounded) return;
+  throw EnvironmentError(gemm_library() + " does not let its instruction sets be bounded by " + name_of(isa_bound()) +
+                         "; unset ANNULUS_MAX_ISA");
+}
+
 Products& products_of_thread() {
+  bound_library();
   thread_local Products products;
   return products;
 }
@@ -164,10 +191,23 @@ bool is_empty(const Gemm& gemm) {
   return gemm.m == 0 || gemm.n == 0 || gemm.k == 0;
 }
 
+bool needs_float32(const Gemm& gemm) {
+  return gemm.dtype == DType::bfloat16 && !multiplies_bfloat16();
+}
+
 }  // namespace
+
+bool multiplies_bfloat16() {
+  bound_library();
+  // The values of cpu_isa are sets of bits: what contains another set has its instructions.
+  constexpr auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  static const bool answer = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+  return answer;
+}
 
 int64_t gemm_scratch_bytes(const Gemm& gemm) {
   if (is_empty(gemm)) return 0;
+  if (needs_float32(gemm)) return gemm_in_float32_scratch_bytes(gemm);
   const auto scratch_bytes = [&](int threads) {
     const Key key = key_of(gemm, threads);
     try {
@@ -184,6 +224,7 @@ void run_gemm(const Gemm& gemm, void* scratch) {
     if (!gemm.accumulate && gemm.n > 0) clear(gemm);
     return;
   }
+  if (needs_float32(gemm)) return run_gemm_in_float32(gemm, scratch, threads_of_caller());
   const Key key = key_of(gemm, threads_of_caller());
   const ThreadSetting setting(key.threads);
   try {

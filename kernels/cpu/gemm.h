@@ -1,5 +1,6 @@
 // Matrix products on host memory with leading dimensions, through oneDNN. Primitives are cached by everything that
-// distinguishes them, so that a repeated shape costs a lookup.
+// distinguishes them, so that a repeated shape costs a lookup. On a CPU that has no instructions for bfloat16 products,
+// these are computed in float32, by blocks (gemm_in_float32.h).
 #pragma once
 
 #include <cstdint>
@@ -31,5 +32,8 @@ int64_t gemm_scratch_bytes(const Gemm& gemm);
 void run_gemm(const Gemm& gemm, void* scratch);
 
 std::string gemm_library();  // "oneDNN 2.6.3"
+
+// Whether oneDNN has instructions for bfloat16 products, on this CPU and within isa_bound().
+bool multiplies_bfloat16();
 
 }  // namespace annulus::cpu

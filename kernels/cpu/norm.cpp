@@ -35,15 +35,19 @@ void CpuDevice::rms_norm_backward(const RmsNormBackward& args, Stream /*stream*/
   const auto* const rstd = args.rstd.as<float>();
   with_float_type(args.input.dtype(), [&]<class T>() {
     auto* const input_gradient = args.input_gradient.as<T>();
-    const auto* const output_gradient = args.output_gradient.as<T>();
     const auto* const input = args.input.as<T>();
     const auto* const weight = args.weight.as<T>();
     const RowSums sums{.rows = rows, .width = width, .threads = threads_, .math = math_, .memory = memory_};
-    sums.add_to(args.weight_gradient.as<float>(), [&](int64_t row, float* weight_gradient) {
-      const int64_t at = row * width;
-      math_.of<T>().rms_norm_backward(input_gradient + at, weight_gradient, output_gradient + at, input + at, weight,
-                                      rstd[row], width);
-    });
+    const auto add = [&](const auto* output_gradient, auto backward) {
+      sums.add_to(args.weight_gradient.as<float>(), [&](int64_t row, float* weight_gradient) {
+        const int64_t at = row * width;
+        backward(input_gradient + at, weight_gradient, output_gradient + at, input + at, weight, rstd[row], width);
+      });
+    };
+    if (args.output_gradient.dtype() == DType::float32)
+      add(args.output_gradient.as<float>(), math_.of<T>().rms_norm_backward_float32);
+    else
+      add(args.output_gradient.as<T>(), math_.of<T>().rms_norm_backward);
   });
 }
 

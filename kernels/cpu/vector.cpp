@@ -88,8 +88,8 @@ float rms_norm(T* output, const T* input, const T* weight, int64_t n, float eps)
 }
 
 // With g = dy·w and x̂ = x·rstd: dx = rstd (g − x̂ mean(g·x̂)), dw = dy·x̂.
-template <class T>
-void rms_norm_backward(T* input_gradient, float* weight_gradient, const T* output_gradient, const T* input,
+template <class T, class G>
+void rms_norm_backward(T* input_gradient, float* weight_gradient, const G* output_gradient, const T* input,
                        const T* weight, float rstd, int64_t n) {
   const double dot =
       blocked_sum(n, [=](int64_t i) { return load(output_gradient[i]) * load(weight[i]) * (load(input[i]) * rstd); });
@@ -220,7 +220,8 @@ constexpr TypedMath<T> typed_math() {
   return {.add_float32 = add<T, float>,
           .add_bfloat16 = add<T, bfloat16>,
           .rms_norm = rms_norm<T>,
-          .rms_norm_backward = rms_norm_backward<T>,
+          .rms_norm_backward = rms_norm_backward<T, T>,
+          .rms_norm_backward_float32 = rms_norm_backward<T, float>,
           .head_norm_rotary = head_norm_rotary<T>,
           .head_norm_rotary_backward = head_norm_rotary_backward<T>,
           .swiglu = swiglu<T>,

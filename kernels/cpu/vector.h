@@ -9,11 +9,9 @@
 #include <cstdint>
 
 #include "kernels/bfloat16.h"
+#include "kernels/cpu/isa.h"
 
 namespace annulus::cpu {
-
-// The levels of the x86-64 psABI: SSE4.2; AVX2 with FMA; AVX-512.
-enum class Isa : uint8_t { v2, v3, v4 };
 
 // AdamW of one step with everything that is the same for all elements, bias corrections included.
 struct AdamWFactors {
@@ -31,9 +29,11 @@ struct TypedMath {
 
   // One row of RmsNorm; returns 1/rms.
   float (*rms_norm)(T* output, const T* input, const T* weight, int64_t n, float eps);
-  // Adds to both gradients.
+  // Both add to both gradients.
   void (*rms_norm_backward)(T* input_gradient, float* weight_gradient, const T* output_gradient, const T* input,
                             const T* weight, float rstd, int64_t n);
+  void (*rms_norm_backward_float32)(T* input_gradient, float* weight_gradient, const float* output_gradient,
+                                    const T* input, const T* weight, float rstd, int64_t n);
 
   // One head of HeadNormRotary, n = head_dim; returns 1/rms.
   float (*head_norm_rotary)(T* output, const T* input, const T* weight, const float* cosine, const float* sine,
@@ -84,9 +84,5 @@ template <>
 
 // The table of one instruction set. Calling into it needs a CPU that has it.
 const VectorMath& vector_math(Isa isa);
-
-[[nodiscard]] bool has(Isa isa);  // this CPU, and the system it runs
-[[nodiscard]] Isa best_isa();     // throws EnvironmentError below v2
-[[nodiscard]] const char* name_of(Isa isa);
 
 }  // namespace annulus::cpu

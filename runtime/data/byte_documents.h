@@ -11,9 +11,9 @@ namespace annulus {
 
 class ByteDocuments final : public DocumentSource {
  public:
-  // One document of a file, or of each file below a folder; empty ones are skipped. Only names and sizes are kept, and
-  // a file is open only while it is read, since a folder may hold more files than a process may open.
-  explicit ByteDocuments(const std::filesystem::path& path);
+  // One document of each file; empty ones are skipped. Only names and sizes are kept, and a file is open only while it
+  // is read, since there may be more files than a process may open.
+  explicit ByteDocuments(std::span<const std::filesystem::path> files);
 
   [[nodiscard]] int64_t count() const override { return static_cast<int64_t>(files_.size()); }
   [[nodiscard]] int64_t length(int64_t document) const override;

@@ -23,10 +23,11 @@ class DocumentSource {
   virtual void read(int64_t document, int64_t first, std::span<int32_t> tokens, std::span<int32_t> labels) const = 0;
 };
 
-// Chooses by what the path is: *.jsonl, one document a line; else a file, or every regular file below a folder (hidden
-// ones and links to files too, links to folders not), as bytes, one document a file in the byte order of their relative
-// paths. Everything is checked here, so that a bad document is found before training: DataError with file, document and
-// offset. Empty documents are skipped; a source that leaves nothing to learn is an error.
+// Chooses by what the path is: *.jsonl, one document a line; Megatron's token file, as X.bin, X.idx or X where nothing
+// of that name exists; one of llm.c, another *.bin; else text as bytes. A folder is one of llm.c's token files or of
+// texts, one document a file in the byte order of their relative paths. Throws DataError with file, document and offset
+// for what is wrong; that an id of a token file is outside the vocabulary is found when it is read, all else here.
+// Empty documents are skipped; a source that leaves nothing to learn is an error.
 std::unique_ptr<DocumentSource> open_documents(const std::filesystem::path& path, int64_t vocabulary);
 
 }  // namespace annulus

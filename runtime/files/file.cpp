@@ -24,59 +24,55 @@ constexpr int64_t largest_text = int64_t{64} << 20;  // bytes
 
 // What a failed system call says about writing `path`.
 [[noreturn]] void throw_unwritable(const std::filesystem::path& path, int error) {
-  if (error == ENOSPC || error == EDQUOT) {
-    throw MemoryError(
-        fmt::format("cannot write '{}': {}; free some space or write elsewhere", path.string(), std::strerror(error)));
+  const std::string failure = fmt::format("cannot write '{}': {}", path.string(), std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) throw MemoryError(failure + "; free some space or write elsewhere");
+  if (error == EFBIG) throw MemoryError(failure + "; raise the limit on file sizes (ulimit -f) or write elsewhere");
+  throw EnvironmentError(failure + "; check that its folder exists and may be written to");
+}
+
+FileDescriptor open_to_write(const std::filesystem::path& path, const std::filesystem::path& named) {
+  FileDescriptor descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (descriptor.get() < 0) throw_unwritable(named, errno);
+  return descriptor;
+}
+
+// All of it, or throws.
+void write_all(const FileDescriptor& descriptor, std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_unwritable(path, errno);
+    bytes = bytes.subspan(static_cast<size_t>(count));
   }
-  throw EnvironmentError(fmt::format("cannot write '{}': {}; check that its folder exists and may be written to",
-                                     path.string(), std::strerror(error)));
 }
 
 // A rename is only certain to survive a power cut once its folder has been synced too.
 void sync_folder(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) throw_unwritable(file, errno);
+  const FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // EINVAL: this file system keeps its folders in order by itself and has nothing to sync (POSIX, fsync).
-  const int error = ::fsync(descriptor) != 0 && errno != EINVAL ? errno : 0;
-  ::close(descriptor);
-  if (error != 0) throw_unwritable(file, error);
+  if (descriptor.get() < 0 || (::fsync(descriptor.get()) != 0 && errno != EINVAL)) throw_unwritable(file, errno);
 }
 
 }  // namespace
 
-InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // Without O_NONBLOCK opening a named pipe would wait for a writer instead of being refused below.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) throw_unreadable(path_, std::strerror(errno));
+FileDescriptor::~FileDescriptor() {
+  if (value_ >= 0) ::close(value_);
+}
+
+// Without O_NONBLOCK opening a named pipe would wait for a writer instead of being refused below.
+InputFile::InputFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status {};
-  const int failed = ::fstat(descriptor_, &status);
-  if (failed != 0 || !S_ISREG(status.st_mode)) {
-    const int error = errno;
-    ::close(descriptor_);
-    throw_unreadable(path_, failed != 0 ? std::strerror(error) : "it is not a regular file");
-  }
+  if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0) throw_unreadable(path_, std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw_unreadable(path_, "it is not a regular file");
   size_ = status.st_size;
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-InputFile::~InputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void InputFile::read(int64_t offset, std::span<std::byte> destination) const {
   require(offset >= 0, "a file is read from its beginning on");
   while (!destination.empty()) {
-    const ssize_t count = ::pread(descriptor_, destination.data(), destination.size(), offset);
+    const ssize_t count = ::pread(descriptor_.get(), destination.data(), destination.size(), offset);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_unreadable(path_, std::strerror(errno));
     if (count == 0) {
@@ -88,34 +84,66 @@ void InputFile::read(int64_t offset, std::span<std::byte> destination) const {
   }
 }
 
+void InputFile::require_size(int64_t bytes) const {
+  if (size_ == bytes) return;
+  throw DataError(fmt::format("'{}' had {} bytes when training began and has {} now; leave it alone until the end",
+                              path_.string(), bytes, size_));
+}
+
 OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)), beside_(path_) {
   beside_ += ".partial";
-  descriptor_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw_unwritable(path_, errno);
+  descriptor_ = open_to_write(beside_, path_);
 }
 
 OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
   if (!beside_.empty()) ::unlink(beside_.c_str());
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {
-  require(descriptor_ >= 0, "a committed file is not written to");
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_unwritable(path_, errno);
-    bytes = bytes.subspan(static_cast<size_t>(count));
-  }
+  require(descriptor_.get() >= 0, "a finished file is not written to");
+  write_all(descriptor_, bytes, path_);
+}
+
+void OutputFile::finish() {
+  require(descriptor_.get() >= 0, "a file is finished once");
+  if (::fsync(descriptor_.get()) != 0) throw_unwritable(path_, errno);
+  if (::close(descriptor_.release()) != 0) throw_unwritable(path_, errno);
 }
 
 void OutputFile::commit() {
-  require(descriptor_ >= 0, "a file is committed once");
-  if (::fsync(descriptor_) != 0) throw_unwritable(path_, errno);
-  if (::close(std::exchange(descriptor_, -1)) != 0) throw_unwritable(path_, errno);
+  require(!beside_.empty(), "a file is committed once");
+  if (descriptor_.get() >= 0) finish();
   if (::rename(beside_.c_str(), path_.c_str()) != 0) throw_unwritable(path_, errno);
   beside_.clear();
   sync_folder(path_);
+}
+
+GrowingFile::GrowingFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(open_to_write(path_, path_)) {}
+
+void GrowingFile::append(std::string_view text) {
+  try {
+    write_all(descriptor_, std::as_bytes(std::span(text)), path_);
+  } catch (const Error&) {
+    // Where even this fails the first error is the one to tell.
+    [[maybe_unused]] const int cut = ::ftruncate(descriptor_.get(), size_);
+    throw;
+  }
+  size_ += std::ssize(text);
+}
+
+void create_folders(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw_unwritable(path, error.value());
+}
+
+void remove_file(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) != 0) {
+    if (errno != ENOENT) throw_unwritable(path, errno);
+    return;
+  }
+  sync_folder(path);
 }
 
 std::string read_text(const std::filesystem::path& path) {

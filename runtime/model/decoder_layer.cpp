@@ -166,7 +166,7 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
   linear_weight_gradient(device_, gradients.query, query_raw_gradient, kept.normed, stream);
   linear_weight_gradient(device_, gradients.key, key_raw_gradient, kept.normed, stream);
   linear_weight_gradient(device_, gradients.value, value_raw_gradient, kept.normed, stream);
-  const Tensor normed_gradient = room(residual_gradient.shape(), dtype);
+  const Tensor normed_gradient = room(residual_gradient.shape(), DType::float32);  // of three terms
   linear_input_gradient(device_, normed_gradient, query_raw_gradient, weights.query, false, stream);
   linear_input_gradient(device_, normed_gradient, key_raw_gradient, weights.key, true, stream);
   linear_input_gradient(device_, normed_gradient, value_raw_gradient, weights.value, true, stream);

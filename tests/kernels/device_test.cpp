@@ -10,10 +10,14 @@ namespace annulus::cpu {
 namespace {
 
 TEST(CpuDevice, DescribesWhatComputesHere) {
+  const std::string bound =
+      isa_bound() == IsaBound::none ? "" : std::string(" (ANNULUS_MAX_ISA=") + name_of(isa_bound()) + ')';
+  const std::string products =
+      bound + ", " + gemm_library() + (multiplies_bfloat16() ? "" : ", bfloat16 products in float32");
   const CpuDevice one({.threads = 1}, Isa::v2);
-  EXPECT_EQ(one.description(), "CPU, 1 thread, SSE4.2, " + gemm_library());
+  EXPECT_EQ(one.description(), "CPU, 1 thread, SSE4.2" + products);
   const auto best = make_cpu_device({.threads = 2});
-  EXPECT_EQ(best->description(), std::string("CPU, 2 threads, ") + name_of(best_isa()) + ", " + gemm_library());
+  EXPECT_EQ(best->description(), std::string("CPU, 2 threads, ") + name_of(best_isa()) + products);
 }
 
 TEST(CpuDevice, RefusesToHaveNoThreads) {

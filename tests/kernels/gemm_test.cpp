@@ -2,8 +2,10 @@
 
 #include <omp.h>
 
+#include <cstring>
 #include <tuple>
 
+#include "kernels/cpu/gemm_in_float32.h"
 #include "tests/kernels/cpu_setups.h"
 
 namespace annulus::cpu {
@@ -63,6 +65,12 @@ TEST(Matmul, EqualsTheSumOfProductsForEveryTransposeDtypeAndOddSize) {
   }
 }
 
+// One rounding at the end, however the terms are cut; a sum kept in bfloat16 would be off by percents.
+TEST(Matmul, RoundsABfloat16SumOfManyTermsOnce) {
+  CpuDevice device({.threads = 2, .poison = true}, best_isa());
+  for (int flags = 0; flags < 8; ++flags) check_matmul(device, {3, 33, 5000}, DType::bfloat16, DType::bfloat16, flags);
+}
+
 TEST(Matmul, OfNoRowsColumnsOrTermsIsZeroOrUnchanged) {
   CpuDevice device({.threads = 1, .poison = true}, best_isa());
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
@@ -120,6 +128,98 @@ TEST(Matmul, RepeatsItselfToTheBit) {
     device.matmul({.c = again, .a = a, .b = b}, {});
     expect_same_bits(first, again);
   }
+}
+
+// What a CPU without bfloat16 instructions runs, tested on every CPU: with matrices wider than what is multiplied, and
+// NaN in the scratch.
+void check_gemm_in_float32(int threads, const Shape& mnk, DType c_dtype, int flags) {
+  constexpr int64_t pad = 2;
+  CpuDevice device({.threads = threads, .poison = true}, best_isa());
+  const bool transpose_a = (flags & 1) != 0;
+  const bool transpose_b = (flags & 2) != 0;
+  const bool accumulate = (flags & 4) != 0;
+  SCOPED_TRACE(mnk.to_string() + ' ' + name_of(c_dtype) + " flags " + std::to_string(flags));
+  const auto [m, n, k] = std::tuple(mnk[0], mnk[1], mnk[2]);
+  const Shape a_shape = matrix(m, k, transpose_a);
+  const Shape b_shape = matrix(k, n, transpose_b);
+  // The first columns of a wider matrix.
+  const auto wide = [&](const Shape& shape, DType dtype, const Numbers& numbers) {
+    Numbers padded;
+    for (int64_t i = 0; i < shape[0] * (shape[1] + pad); ++i) {
+      const int64_t row = i / (shape[1] + pad), column = i % (shape[1] + pad);
+      padded.push_back(column < shape[1] ? numbers[static_cast<size_t>(row * shape[1] + column)] : 1e30);
+    }
+    return tensor_of(device, {shape[0], shape[1] + pad}, dtype, padded);
+  };
+  const auto dense = [&](const Shape& shape, DType dtype, const Numbers& numbers) {
+    return tensor_of(device, shape, dtype, numbers);
+  };
+  const Numbers c_numbers = accumulate ? random_numbers(m * n, 3) : Numbers(static_cast<size_t>(m * n), NAN);
+  const Tensor a = dense(a_shape, DType::bfloat16, random_numbers(m * k, 1));
+  const Tensor b = dense(b_shape, DType::bfloat16, random_numbers(k * n, 2));
+  const Tensor c = dense({m, n}, c_dtype, c_numbers);
+  const Tensor wide_a = wide(a_shape, DType::bfloat16, numbers_of(a));
+  const Tensor wide_b = wide(b_shape, DType::bfloat16, numbers_of(b));
+  const Tensor wide_c = wide({m, n}, c_dtype, c_numbers);
+  const Matmul args{
+      .c = c, .a = a, .b = b, .transpose_a = transpose_a, .transpose_b = transpose_b, .accumulate = accumulate};
+  const Numbers expected = product(args, numbers_of(a), numbers_of(b), numbers_of(c));
+
+  omp_set_num_threads(threads);
+  const Gemm gemm{.m = m,
+                  .n = n,
+                  .k = k,
+                  .c = wide_c->data(),
+                  .a = wide_a->data(),
+                  .b = wide_b->data(),
+                  .ldc = n + pad,
+                  .lda = a_shape[1] + pad,
+                  .ldb = b_shape[1] + pad,
+                  .c_dtype = c_dtype,
+                  .dtype = DType::bfloat16,
+                  .transpose_a = transpose_a,
+                  .transpose_b = transpose_b,
+                  .accumulate = accumulate};
+  const Allocation scratch(device.memory(), gemm_in_float32_scratch_bytes(gemm), Purpose::workspace);
+  run_gemm_in_float32(gemm, scratch.data(), threads);
+  for (int64_t row = 0; row < m; ++row) {
+    const int64_t bytes = n * size_of(c_dtype);
+    std::memcpy(static_cast<char*>(c->data()) + row * bytes, wide_c->slice(row, row + 1).data(),
+                static_cast<size_t>(bytes));
+    for (int64_t column = n; column < n + pad; ++column) {
+      EXPECT_NEAR(numbers_of(wide_c->slice(row, row + 1))[static_cast<size_t>(column)], 1e30, 1e28);
+    }
+  }
+  expect_near(c, expected, 1e-6);
+}
+
+TEST(GemmInFloat32, EqualsTheSumOfProductsWithinABlockAndAcrossBlocks) {
+  constexpr int64_t over = float32_block + 6;
+  const Shape sizes[] = {{1, 1, 1}, {33, 17, 101}, {over, 3, 5}, {3, over, 5}, {3, 5, 2 * over}};
+  for (const int threads : {1, 3}) {
+    for (const Shape& size : sizes) {
+      for (int flags = 0; flags < 8; ++flags) {
+        check_gemm_in_float32(threads, size, DType::float32, flags);
+        check_gemm_in_float32(threads, size, DType::bfloat16, flags);
+      }
+    }
+  }
+}
+
+// Only three blocks exist in float32: the scratch of matrices of a billion elements is that of blocks.
+TEST(GemmInFloat32, NeedsNoMoreScratchForLargeMatricesThanForABlock) {
+  const auto scratch_bytes = [](int64_t size) {
+    return gemm_in_float32_scratch_bytes({.m = size,
+                                          .n = size,
+                                          .k = size,
+                                          .ldc = size,
+                                          .lda = size,
+                                          .ldb = size,
+                                          .c_dtype = DType::bfloat16,
+                                          .dtype = DType::bfloat16});
+  };
+  EXPECT_GE(scratch_bytes(float32_block), 3 * 4 * float32_block * float32_block);
+  EXPECT_EQ(scratch_bytes(32 * float32_block), scratch_bytes(float32_block));
 }
 
 // As attention uses it: slices of wider matrices, many threads at once, scratch asked for outside.

@@ -15,12 +15,6 @@ void on_every_isa(const std::function<void(const VectorMath&)>& body) {
   }
 }
 
-TEST(Isa, OfThisMachineIsTheBestItHas) {
-  EXPECT_TRUE(has(best_isa()));
-  EXPECT_TRUE(has(Isa::v2));
-  EXPECT_LE(static_cast<int>(has(Isa::v4)), static_cast<int>(has(Isa::v3)));
-}
-
 TEST(Exp, IsRightToThreeUlpFromUnderflowToOverflow) {
   on_every_isa([](const VectorMath& math) {
     std::vector<float> numbers;

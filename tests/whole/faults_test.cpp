@@ -1,6 +1,7 @@
 // One rank fails in some phase of a run, in some way: the job ends at once, fails as a whole and says which rank it
 // was.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <chrono>
 #include <filesystem>
@@ -41,6 +42,12 @@ class FaultyJob {
                      "data: {train: documents.jsonl, sequence_length: 64}\n"
                      "train: {steps: 3}\n"
                      "runtime: {device: cpu, threads: 1}\n");
+  }
+
+  FaultyJob(const FaultyJob&) = delete;
+  FaultyJob& operator=(const FaultyJob&) = delete;
+  ~FaultyJob() {
+    for (const int process : processes()) kill(process, SIGKILL);
   }
 
   Finished run(const Place& place, const std::string& phase, const std::string& way) {

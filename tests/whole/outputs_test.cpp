@@ -44,11 +44,14 @@ TEST_P(Repetition, GivesTheSameBytes) {
   EXPECT_EQ(without_times(metrics_of(first)), without_times(metrics_of(second)));
 }
 
+std::string mesh_name(const testing::TestParamInfo<Mesh>& mesh) {
+  return mesh.param.name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Whole, Repetition,
-                         testing::Values(Mesh{"OneRankOfTwoThreads", 1, {"runtime.threads=2"}},
-                                         Mesh{"TwoRanksOfTwoThreads", 2, {"runtime.threads=2"}},
+                         testing::Values(Mesh{"OneRankOfTwoThreads", 1, {"runtime.threads=2"}}, Mesh{"TwoRanks", 2, {}},
                                          Mesh{"TwoGroupsOfTwo", 4, {"parallel.data_parallel_size=2"}}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         mesh_name);
 
 TEST(Outputs, HoldTheFiguresOfEveryStep) {
   const TinyRun run({}, documents, settings);

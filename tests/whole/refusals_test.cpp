@@ -31,7 +31,7 @@ TEST(Refusal, NamesDocumentAndOffsetOfATokenOutsideTheVocabulary) {
     for (const int ranks : {1, 2}) {
       const Finished finished = run.start("run", ranks);
       EXPECT_EQ(finished.exit_code, 3);
-      expect_says(finished.output, {run.documents().string(), "2", "7", std::to_string(token)});
+      expect_says(finished.output, {run.documents().string(), "line 2", "offset 7", std::to_string(token)});
       EXPECT_FALSE(std::filesystem::exists(run.output("run") / "metrics.jsonl"));
     }
   }
