@@ -45,7 +45,7 @@ constexpr auto keys = std::to_array<ConfigKey>({
        s.model.dtype = v.choice<DType>({{"bfloat16", DType::bfloat16}, {"float32", DType::float32}});
      }},
 
-    {"data.train", "", "*.jsonl, a text file, or a folder of text files",
+    {"data.train", "", "*.jsonl, a token file (llm.c, Megatron), a text file, or a folder of either",
      [](S& s, const V& v) { s.data.train = v.path(); }},
     {"data.sequence_length", "", "tokens of one sequence",
      [](S& s, const V& v) { s.data.sequence_length = v.integer(1, int32_max); }},
@@ -99,6 +99,8 @@ constexpr auto keys = std::to_array<ConfigKey>({
      [](S& s, const V& v) { s.output.directory = v.path_from_working_directory(); }},
     {"output.save_model", "true", "write a Hugging Face directory to output.directory/model at the end",
      [](S& s, const V& v) { s.output.save_model = v.boolean(); }},
+    {"output.max_shard_size", "5GB", "largest file of a saved model, in bytes or KB, MB, GB, TB; beyond it: shards",
+     [](S& s, const V& v) { s.output.max_shard_size = v.bytes(); }},
 
     {"debug.save_gradients", "false", "write gradient.safetensors: step 1, before clipping",
      [](S& s, const V& v) { s.debug.save_gradients = v.boolean(); }},

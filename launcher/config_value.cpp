@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -46,6 +48,19 @@ bool ConfigValue::is_word(const char* word) const {
 int64_t ConfigValue::integer(int64_t lowest, int64_t highest, const std::string& or_else) const {
   const std::optional<int64_t> value = is_plain() ? parse<int64_t>(node_.Scalar()) : std::nullopt;
   if (!value || *value < lowest || *value > highest) refuse(or_else + integer_range(lowest, highest));
+  return *value;
+}
+
+int64_t ConfigValue::bytes() const {
+  constexpr std::array<std::string_view, 5> units = {"", "KB", "MB", "GB", "TB"};  // each 1000 of the one before
+  const std::string text = node_.IsScalar() ? node_.Scalar() : "";
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto* const unit = std::ranges::find(units, std::string_view(text).substr(digits));
+  std::optional<int64_t> value = parse<int64_t>(std::string_view(text).substr(0, digits));
+  for (const auto* step = units.begin(); value && unit != units.end() && step != unit; ++step) {
+    if (__builtin_mul_overflow(*value, 1000, &*value)) value.reset();
+  }
+  if (!value || unit == units.end() || *value < 1) refuse("a number of bytes of at least 1, such as 5000000000 or 5GB");
   return *value;
 }
 

@@ -27,6 +27,7 @@ class ConfigValue {
 
   [[nodiscard]] int64_t integer(int64_t lowest, int64_t highest = std::numeric_limits<int64_t>::max(),
                                 const std::string& or_else = "") const;  // or_else: "auto or ", for the message
+  [[nodiscard]] int64_t bytes() const;                                   // 1 or more; 5GB is 5·10^9
   [[nodiscard]] uint64_t seed() const;                                   // any unsigned 64-bit integer
   [[nodiscard]] double number_from(double lowest) const;                 // finite, lowest or more
   [[nodiscard]] double number_above(double bound) const;                 // finite, more than bound

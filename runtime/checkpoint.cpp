@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
-#include <map>
+#include <deque>
 #include <numbers>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "kernels/narrow.h"
 #include "kernels/philox.h"
+#include "runtime/files/model_companions.h"
+#include "runtime/files/safetensors_directory_writer.h"
 #include "runtime/model/units.h"
 
 namespace annulus {
@@ -73,7 +75,8 @@ uint16_t to_bfloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);  // to nearest, ties to even
 }
 
-void append(SafetensorsWriter& file, std::span<const float> values, const SavedTensors& what) {
+template <class Writer>
+void append(Writer& file, std::span<const float> values, const SavedTensors& what) {
   std::vector<float> scaled(values.begin(), values.end());
   for (float& value : scaled) value = static_cast<float>(value * what.scale);
   if (what.dtype == StoredDType::f32) return file.append(std::as_bytes(std::span(scaled)));
@@ -121,55 +124,59 @@ class PartGatherer {
   std::vector<float> host_;
 };
 
-void copy_companions(const fs::path& source, const fs::path& directory) {
-  constexpr std::array names = {"config.json",
-                                "generation_config.json",
-                                "tokenizer.json",
-                                "tokenizer.model",
-                                "tokenizer_config.json",
-                                "special_tokens_map.json",
-                                "added_tokens.json",
-                                "vocab.json",
-                                "merges.txt",
-                                "chat_template.jinja"};
-  for (const char* name : names) {
-    if (!fs::exists(source / name)) continue;
-    const std::string text = read_text(source / name);
-    OutputFile file(directory / name);
-    file.write(std::as_bytes(std::span(text)));
-    file.commit();
+std::vector<StoredTensor> stored_tensors(const ShardedParameters& parameters, StoredDType dtype) {
+  std::vector<StoredTensor> tensors;
+  for (const ParameterUnit& unit : parameters.units()) {
+    for (const Parameter& parameter : unit.parameters()) {
+      tensors.push_back({.name = parameter.name, .dtype = dtype, .shape = dimensions(parameter.shape)});
+    }
+  }
+  return tensors;
+}
+
+// Appends all tensors to rank 0's `file`, piece by piece; the other ranks have none.
+template <class Writer>
+void append_all(std::optional<Writer>& file, const SavedTensors& what, ShardedParameters& parameters, Device& device,
+                Transport& transport, Stream stream) {
+  PartGatherer gatherer(device, transport, stream);
+  for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
+    const View& shard = what.select(parameters.shard(unit));
+    for (int owner = 0; owner < transport.size(); ++owner) {  // shards in the order of ranks are the unit in order
+      for (const ParameterPart& part : parts_in_shard(parameters.units()[unit], owner, transport.size())) {
+        gatherer.gather(shard, part, owner, [&](std::span<const float> values) { append(*file, values, what); });
+      }
+    }
   }
 }
 
 }  // namespace
 
-SafetensorsReader open_weights(const fs::path& directory, const ModelConfig& model) {
-  SafetensorsReader file(directory / "model.safetensors");
-  std::map<std::string, bool> known;
+SafetensorsDirectory open_weights(const fs::path& directory, const ModelConfig& model) {
+  SafetensorsDirectory weights(directory);
+  std::set<std::string> known;
   for (const ParameterUnit& unit : qwen3_units(model)) {
     for (const Parameter& parameter : unit.parameters()) {
-      const StoredTensor& tensor = file.tensor(parameter.name);
+      const StoredTensor& tensor = weights.tensor(parameter.name);
       if (tensor.shape != dimensions(parameter.shape)) {
-        throw DataError(fmt::format("{}: tensor {} has shape {}, but the model's config.json asks for {}",
-                                    file.path().string(), parameter.name, shape_text(tensor.shape),
+        throw DataError(fmt::format("'{}': tensor '{}' has shape {}, but the model's config.json asks for {}",
+                                    weights.path_of(tensor).string(), parameter.name, shape_text(tensor.shape),
                                     parameter.shape.to_string()));
       }
-      known[parameter.name] = true;
+      known.insert(parameter.name);
     }
   }
-  if (model.tied) known[tied_head] = true;
-  for (const auto& [name, tensor] : file.tensors()) {
-    if (!known.contains(name)) {
-      throw DataError(
-          fmt::format("{}: tensor {} is not part of the model that config.json describes", file.path().string(), name));
-    }
+  if (model.tied) known.insert(tied_head);
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (known.contains(name)) continue;
+    throw DataError(fmt::format("'{}': tensor '{}' is not part of the model that config.json describes",
+                                weights.path_of(tensor).string(), name));
   }
-  return file;
+  return weights;
 }
 
-void load_weights(const SafetensorsReader& file, ShardedParameters& parameters, Device& device, Stream stream) {
+void load_weights(const SafetensorsDirectory& weights, ShardedParameters& parameters, Device& device, Stream stream) {
   fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, std::span<float> piece) {
-    file.read(file.tensor(parameter.name), first, piece);
+    weights.read(weights.tensor(parameter.name), first, piece);
   });
 }
 
@@ -186,38 +193,27 @@ void random_weights(uint64_t seed, double range, ShardedParameters& parameters, 
 void save_tensors(const fs::path& path, const SavedTensors& what, ShardedParameters& parameters, Device& device,
                   Transport& transport, Stream stream) {
   std::optional<SafetensorsWriter> file;
-  if (transport.rank() == 0) {
-    std::vector<StoredTensor> tensors;
-    for (const ParameterUnit& unit : parameters.units()) {
-      for (const Parameter& parameter : unit.parameters()) {
-        tensors.push_back({.name = parameter.name, .dtype = what.dtype, .shape = dimensions(parameter.shape)});
-      }
-    }
-    file.emplace(path, std::move(tensors));
-  }
-  PartGatherer gatherer(device, transport, stream);
-  for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
-    const View& shard = what.select(parameters.shard(unit));
-    for (int owner = 0; owner < transport.size(); ++owner) {  // shards in the order of ranks are the unit in order
-      for (const ParameterPart& part : parts_in_shard(parameters.units()[unit], owner, transport.size())) {
-        gatherer.gather(shard, part, owner, [&](std::span<const float> values) { append(*file, values, what); });
-      }
-    }
-  }
+  if (transport.rank() == 0) file.emplace(path, stored_tensors(parameters, what.dtype));
+  append_all(file, what, parameters, device, transport, stream);
   if (file) file->commit();
   transport.barrier();
 }
 
-void save_model(const fs::path& directory, const fs::path& source, DType dtype, ShardedParameters& parameters,
-                Device& device, Transport& transport, Stream stream) {
+void save_model(const SavedModel& model, ShardedParameters& parameters, Device& device, Transport& transport,
+                Stream stream) {
+  const SavedTensors what = {.select = [](const ParameterShard& shard) -> const View& { return shard.master.view(); },
+                             .dtype = stored(model.dtype)};
+  std::deque<OutputFile> companions;
+  std::optional<SafetensorsDirectoryWriter> weights;
   if (transport.rank() == 0) {
-    fs::create_directories(directory);
-    copy_companions(source, directory);
+    create_folders(model.directory);
+    companions = copy_companions(model.source, model.directory, name_of(model.dtype));
+    weights.emplace(model.directory, stored_tensors(parameters, what.dtype), model.max_shard_bytes);
   }
-  save_tensors(directory / "model.safetensors",
-               {.select = [](const ParameterShard& shard) -> const View& { return shard.master.view(); },
-                .dtype = stored(dtype)},
-               parameters, device, transport, stream);
+  append_all(weights, what, parameters, device, transport, stream);
+  for (OutputFile& file : companions) file.commit();
+  if (weights) weights->commit();
+  transport.barrier();
 }
 
 }  // namespace annulus

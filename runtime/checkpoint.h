@@ -7,17 +7,18 @@
 #include "kernels/device.h"
 #include "parallel/sharded_parameters.h"
 #include "runtime/files/safetensors.h"
+#include "runtime/files/safetensors_directory.h"
 #include "runtime/model_config.h"
 #include "runtime/settings.h"
 
 namespace annulus {
 
-// The weights file of a model directory, checked against the model: DataError names a tensor that is missing, too many,
-// or of another shape. A tied model may carry its head again, which is not read.
-SafetensorsReader open_weights(const std::filesystem::path& directory, const ModelConfig& model);
+// The weights of a model directory, in one file or several, checked against the model: DataError names a tensor that is
+// missing, too many, or of another shape. A tied model may carry its head again, which is not read.
+SafetensorsDirectory open_weights(const std::filesystem::path& directory, const ModelConfig& model);
 
 // Every rank reads only its own shards.
-void load_weights(const SafetensorsReader& file, ShardedParameters& parameters, Device& device, Stream stream);
+void load_weights(const SafetensorsDirectory& weights, ShardedParameters& parameters, Device& device, Stream stream);
 
 // Norms 1, all else normal with the model's initializer_range, as docs/configuration.md defines model.init: random.
 void random_weights(uint64_t seed, double range, ShardedParameters& parameters, Device& device, Stream stream);
@@ -33,8 +34,16 @@ struct SavedTensors {
 void save_tensors(const std::filesystem::path& path, const SavedTensors& what, ShardedParameters& parameters,
                   Device& device, Transport& transport, Stream stream);
 
-// A directory that transformers opens: the weights in `dtype`, the config and whatever tokenizer files `source` has.
-void save_model(const std::filesystem::path& directory, const std::filesystem::path& source, DType dtype,
-                ShardedParameters& parameters, Device& device, Transport& transport, Stream stream);
+// What makes a model directory, and where it goes.
+struct SavedModel {
+  std::filesystem::path directory;
+  std::filesystem::path source;  // whose config and tokenizer files it gets, see copy_companions()
+  DType dtype = DType::bfloat16;
+  int64_t max_shard_bytes = 0;  // see SafetensorsDirectoryWriter
+};
+
+// A directory that transformers opens, written as save_tensors() does. It stays as it was until all is written.
+void save_model(const SavedModel& model, ShardedParameters& parameters, Device& device, Transport& transport,
+                Stream stream);
 
 }  // namespace annulus

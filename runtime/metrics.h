@@ -2,20 +2,19 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 
+#include "runtime/files/file.h"
 #include "runtime/run.h"
 
 namespace annulus {
 
 class MetricsFile {
  public:
-  explicit MetricsFile(const std::filesystem::path& path);  // replaces what was there
+  explicit MetricsFile(const std::filesystem::path& path) : file_(path) {}  // replaces what was there
   void write(const StepReport& report);
 
  private:
-  std::filesystem::path path_;
-  std::ofstream stream_;
+  GrowingFile file_;
 };
 
 }  // namespace annulus

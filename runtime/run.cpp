@@ -47,19 +47,15 @@ void check_against_model(const Settings& settings, const ModelConfig& model) {
 
 // Finds out now, and not after the last step, whether results can be written.
 void check_writable(const fs::path& directory) {
-  std::error_code failure;
-  fs::create_directories(directory, failure);
-  if (!failure) {
-    try {
-      OutputFile probe(directory / ".annulus-write-test");
-      probe.write(std::as_bytes(std::span("x")));
-      return;  // never committed, so it leaves nothing
-    } catch (const EnvironmentError&) {
-      failure = std::make_error_code(std::errc::permission_denied);
-    }
+  try {
+    create_folders(directory);
+    OutputFile probe(directory / ".annulus-write-test");
+    probe.write(std::as_bytes(std::span("x")));  // never committed, so it leaves nothing
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(fmt::format("output.directory: {}", error.what()));
+  } catch (const MemoryError& error) {
+    throw MemoryError(fmt::format("output.directory: {}", error.what()));
   }
-  throw EnvironmentError(fmt::format("output.directory {}: cannot be written ({}); choose another one",
-                                     directory.string(), failure.message()));
 }
 
 }  // namespace

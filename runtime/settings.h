@@ -64,6 +64,7 @@ struct TrainSettings {
 struct OutputSettings {
   std::filesystem::path directory;
   bool save_model = true;
+  int64_t max_shard_size = 5'000'000'000;  // bytes
 };
 
 struct DebugSettings {

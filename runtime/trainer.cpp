@@ -128,7 +128,7 @@ std::vector<std::optional<Sequence>> Trainer::read_sequences(int64_t step, int64
 
 void Trainer::check(int64_t step, const Outcome& outcome) const {
   if (outcome.totals[answers] == 0) {
-    throw DataError(fmt::format("step {}: none of its sequences has a token with an answer; check the labels in {}",
+    throw DataError(fmt::format("step {}: none of its sequences has a token with an answer; check the labels in '{}'",
                                 step, run_.settings.data.train.string()));
   }
   if (std::isfinite(outcome.norm) && std::isfinite(outcome.totals[loss])) return;
@@ -152,8 +152,11 @@ void Trainer::save_gradients(const std::filesystem::path& path) {
 }
 
 void Trainer::save_model(const std::filesystem::path& directory) {
-  annulus::save_model(directory, run_.settings.model.path, run_.settings.model.dtype, parameters_, device_, transport_,
-                      stream_);
+  annulus::save_model({.directory = directory,
+                       .source = run_.settings.model.path,
+                       .dtype = run_.settings.model.dtype,
+                       .max_shard_bytes = run_.settings.output.max_shard_size},
+                      parameters_, device_, transport_, stream_);
 }
 
 }  // namespace annulus

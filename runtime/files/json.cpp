@@ -31,6 +31,16 @@ void refuse_zero(std::string_view text, std::string_view source) {
   }
 }
 
+template <class Json>
+Json parse_tree(std::string_view text, std::string_view source) {
+  refuse_zero(text, source);
+  try {
+    return Json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    refuse(source, reason_of(error));
+  }
+}
+
 // Hands the library's events on.
 class Events final : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -96,14 +106,11 @@ void parse_json(std::string_view text, std::string_view source, JsonHandler& han
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {
-  const std::string text = read_text(path);
-  const std::string source = fmt::format("'{}'", path.string());
-  refuse_zero(text, source);
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
-    refuse(source, reason_of(error));
-  }
+  return parse_tree<nlohmann::json>(read_text(path), fmt::format("'{}'", path.string()));
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view source) {
+  return parse_tree<nlohmann::ordered_json>(text, source);
 }
 
 std::string quote_json(std::string_view text) {

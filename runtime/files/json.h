@@ -31,6 +31,9 @@ void parse_json(std::string_view text, std::string_view source, JsonHandler& han
 // The tree of a small file (see read_text); of a repeated key the last counts. Throws DataError as above.
 nlohmann::json read_json(const std::filesystem::path& path);
 
+// The same of a text, with the keys of every object in their order.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view source);
+
 // The text between quotes, escaped as JSON wants it.
 std::string quote_json(std::string_view text);
 

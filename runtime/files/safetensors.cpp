@@ -116,9 +116,11 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
   written_ += std::ssize(bytes);
   require(written_ <= expected_, "no more bytes are appended than the tensors take");
   file_.write(bytes);
+  if (written_ == expected_) file_.finish();
 }
 
 void SafetensorsWriter::commit() {

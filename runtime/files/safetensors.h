@@ -43,8 +43,8 @@ class SafetensorsReader {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-// Writes the tensors in the order given, under unique names; append() takes their bytes piece by piece, commit() checks
-// that all came. Errors as those of OutputFile.
+// Writes the tensors in the order given, under unique names; append() takes their bytes piece by piece and finishes the
+// file with the last, so that many may wait for commit(), which checks that all came. Errors as those of OutputFile.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, std::vector<StoredTensor> tensors);

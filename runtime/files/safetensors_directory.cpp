@@ -95,6 +95,10 @@ const StoredTensor& SafetensorsDirectory::tensor(const std::string& name) const 
   return found->second;
 }
 
+const fs::path& SafetensorsDirectory::path_of(const StoredTensor& tensor) const {
+  return files_[file_of_.at(tensor.name)].path();
+}
+
 void SafetensorsDirectory::read(const StoredTensor& tensor, int64_t first, std::span<float> destination) const {
   files_[file_of_.at(tensor.name)].read(tensor, first, destination);
 }

@@ -24,6 +24,8 @@ class SafetensorsDirectory {
   [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   [[nodiscard]] const StoredTensor& tensor(const std::string& name) const;  // DataError where it is missing
 
+  [[nodiscard]] const std::filesystem::path& path_of(const StoredTensor& tensor) const;  // the file that holds it
+
   // Elements [first, first + destination.size()) of a tensor, widened to float32.
   void read(const StoredTensor& tensor, int64_t first, std::span<float> destination) const;
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "kernels/cpu/attention.h"
-#include "tests/kernels/attention_reference.h"
+#include "tests/support/attention_reference.h"
 
 namespace annulus::testing {
 namespace {

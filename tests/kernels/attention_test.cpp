@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/attention_reference.h"
+#include "tests/support/attention_reference.h"
 
 namespace annulus::testing {
 namespace {

@@ -59,7 +59,7 @@ optimizer: {learning_rate: 2.5e-3, betas: [0.8, 0.99], eps: 1e-6, weight_decay: 
             schedule: constant, warmup_steps: 7, min_learning_rate: 1e-5}
 train: {steps: 9, global_batch_size: 6, micro_batch_size: 3}
 memory: {}
-output: {directory: out, save_model: false}
+output: {directory: out, save_model: false, max_shard_size: 500MB}
 debug: {save_gradients: true, poison: true}
 runtime: {device: cpu, threads: 5}
 )");
@@ -89,6 +89,7 @@ runtime: {device: cpu, threads: 5}
   EXPECT_EQ(s.train.micro_batch_size, 3);
   EXPECT_EQ(s.output.directory, "out");
   EXPECT_FALSE(s.output.save_model);
+  EXPECT_EQ(s.output.max_shard_size, 500'000'000);
   EXPECT_TRUE(s.debug.save_gradients);
   EXPECT_TRUE(s.debug.poison);
   EXPECT_EQ(s.runtime.device, DeviceKind::cpu);
@@ -211,6 +212,22 @@ TEST_F(ConfigFile, RefusesWrongTypesAndImpossibleValues) {
            {"model.path=", "model.path is ; expected a path"},
        }) {
     EXPECT_EQ(refusal_of(word), "command line: " + complaint);
+  }
+}
+
+TEST_F(ConfigFile, ReadsSizesInBytesAndDecimalUnits) {
+  const auto size = [this](const std::string& text) {
+    return load(required_keys, {"output.max_shard_size=" + text}).output.max_shard_size;
+  };
+  EXPECT_EQ(size("1"), 1);
+  EXPECT_EQ(size("123456789012"), 123456789012);
+  EXPECT_EQ(size("7KB"), 7000);
+  EXPECT_EQ(size("5GB"), 5'000'000'000);
+  EXPECT_EQ(size("9000000TB"), 9'000'000'000'000'000'000);
+  for (const std::string text : {"0", "0GB", "-1", "GB", "5G", "5 GB", "5GiB", "1.5GB", "9300000TB", "9e9", "[5GB]"}) {
+    EXPECT_EQ(refusal_of("output.max_shard_size=" + text),
+              "command line: output.max_shard_size is " + text +
+                  "; expected a number of bytes of at least 1, such as 5000000000 or 5GB");
   }
 }
 

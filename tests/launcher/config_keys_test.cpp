@@ -104,6 +104,7 @@ TEST(ConfigKeys, HaveTheDefaultsTheyClaim) {
   EXPECT_EQ(a.train.micro_batch_size, b.train.micro_batch_size);
   EXPECT_EQ(a.output.directory, b.output.directory);
   EXPECT_EQ(a.output.save_model, b.output.save_model);
+  EXPECT_EQ(a.output.max_shard_size, b.output.max_shard_size);
   EXPECT_EQ(a.debug.save_gradients, b.debug.save_gradients);
   EXPECT_EQ(a.debug.poison, b.debug.poison);
   EXPECT_EQ(a.runtime.device, b.runtime.device);

@@ -8,26 +8,11 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "tests/runtime/document_parts.h"
 #include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
-
-using Ids = std::vector<int32_t>;
-
-struct Part {
-  Ids tokens, labels;
-};
-
-Part read(const DocumentSource& source, int64_t document, int64_t first, int64_t count) {
-  Part part{Ids(static_cast<size_t>(count), -7), Ids(static_cast<size_t>(count), -7)};
-  source.read(document, first, part.tokens, part.labels);
-  return part;
-}
-
-Part read_all(const DocumentSource& source, int64_t document) {
-  return read(source, document, 0, source.length(document));
-}
 
 std::vector<std::string> texts_of(const DocumentSource& source) {
   std::vector<std::string> texts;
@@ -255,10 +240,10 @@ TEST(ByteDocuments, HaveATokenAndAnAnswer) {
     return message_of<DataError>([&] { open_documents(path, 256); });
   };
   expect_says(message(folder.path()), {folder.path().string(), "no token", "no file below"});
-  expect_says(message(folder.write("sub/empty", "")), {"sub/empty", "no token", "the file is empty"});
+  expect_says(message(folder.write("sub/empty", "")), {"sub/empty", "no token", "documents are empty"});
   expect_says(message(folder.path()), {"no token"});
   folder.write("sub/one", "x");
-  expect_says(message(folder.path()), {folder.path().string(), "nothing to learn", "only one byte"});
+  expect_says(message(folder.path()), {folder.path().string(), "nothing to learn", "only one token"});
   folder.write("sub/two", "xy");
   EXPECT_EQ(open_documents(folder.path(), 256)->count(), 2);
 }
@@ -272,14 +257,15 @@ TEST(ByteDocuments, SayWhenAFileChangedItsSize) {
   expect_says(message_of<DataError>([&] { read_all(*source, 0); }), {"book.txt", "No such file"});
 }
 
-TEST(OpenDocuments, SaysWhatIsMissingOrNotReadYet) {
+TEST(OpenDocuments, SaysWhatIsMissing) {
   const TemporaryDirectory folder;
   const auto message = [](const std::filesystem::path& path) {
     return message_of<DataError>([&] { open_documents(path, 256); });
   };
   expect_says(message(folder / "absent"), {"absent", "No such file"});
   expect_says(message(folder / "absent.jsonl"), {"absent.jsonl", "No such file"});
-  expect_says(message(folder.write("tokens.bin", "12345678")), {"tokens.bin", "token file"});
+  expect_says(message(folder / "absent.bin"), {"absent.bin", "No such file"});
+  expect_says(message(folder / "absent.idx"), {"absent.bin", "No such file"});
 }
 
 }  // namespace

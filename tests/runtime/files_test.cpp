@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/error.h"
+#include "tests/runtime/file_size_limit.h"
 #include "tests/support/temporary_directory.h"
 
 namespace annulus {
@@ -101,6 +102,36 @@ TEST(OutputFile, CallsAFullDiskAMemoryError) {
   expect_says(message_of<MemoryError>([&] { write(file, "x"); }), {"result'", "No space left"});
 }
 
+TEST(OutputFile, CallsALimitOnTheSizeOfFilesAMemoryErrorAndLeavesNothing) {
+  const TemporaryDirectory folder;
+  folder.write("result", "old");
+  {
+    const FileSizeLimit limit(100);
+    OutputFile file(folder / "result");
+    write(file, std::string(100, 'x'));
+    expect_says(message_of<MemoryError>([&] { write(file, "y"); }), {"result'", "File too large", "ulimit -f"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "result.partial"));
+  EXPECT_EQ(bytes_of(folder / "result"), "old");
+}
+
+TEST(OutputFile, WaitsFinishedUntilItIsCommitted) {
+  const TemporaryDirectory folder;
+  {
+    OutputFile file(folder / "result");
+    write(file, "x");
+    file.finish();
+    EXPECT_THROW(write(file, "y"), InternalError);
+    EXPECT_THROW(file.finish(), InternalError);
+    EXPECT_FALSE(std::filesystem::exists(folder / "result"));
+    file.commit();
+    EXPECT_THROW(file.commit(), InternalError);
+    EXPECT_EQ(bytes_of(folder / "result"), "x");
+    OutputFile(folder / "other").finish();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "other.partial"));
+}
+
 TEST(OutputFile, CallsAPlaceThatCannotBeWrittenAnEnvironmentError) {
   const TemporaryDirectory folder;
   expect_says(message_of<EnvironmentError>([&] { OutputFile file(folder / "absent/result"); }),
@@ -117,6 +148,51 @@ TEST(OutputFile, LeavesNothingBesideWhenTheRenameFails) {
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "result.partial"));
   EXPECT_EQ(bytes_of(folder / "result/inside"), "a folder in the way");
+}
+
+TEST(GrowingFile, HoldsWhatWasAppendedAtOnce) {
+  const TemporaryDirectory folder;
+  GrowingFile file(folder.write("log", "of an earlier run"));
+  EXPECT_EQ(bytes_of(folder / "log"), "");
+  file.append("one\n");
+  EXPECT_EQ(bytes_of(folder / "log"), "one\n");
+  file.append("two\n");
+  EXPECT_EQ(bytes_of(folder / "log"), "one\ntwo\n");
+}
+
+TEST(GrowingFile, TakesBackWhatDoesNotFit) {
+  const TemporaryDirectory folder;
+  GrowingFile file(folder / "log");
+  const FileSizeLimit limit(10);
+  file.append("one\n");
+  expect_says(message_of<MemoryError>([&] { file.append("a longer line\n"); }), {"log'", "File too large"});
+  EXPECT_EQ(bytes_of(folder / "log"), "one\n");
+}
+
+TEST(GrowingFile, CallsAFullDiskAMemoryErrorAndAnAbsentFolderAnEnvironmentError) {
+  const TemporaryDirectory folder;
+  std::filesystem::create_symlink("/dev/full", folder / "log");
+  GrowingFile file(folder / "log");
+  expect_says(message_of<MemoryError>([&] { file.append("x"); }), {"log'", "No space left"});
+  expect_says(message_of<EnvironmentError>([&] { GrowingFile absent(folder / "absent/log"); }),
+              {"absent/log", "No such file"});
+}
+
+TEST(CreateFolders, MakesWhatIsMissingAndNamesWhatIsInTheWay) {
+  const TemporaryDirectory folder;
+  create_folders(folder / "a/b");
+  create_folders(folder / "a/b");
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b"));
+  folder.write("file", "");
+  expect_says(message_of<EnvironmentError>([&] { create_folders(folder / "file/b"); }), {"file/b", "Not a directory"});
+}
+
+TEST(RemoveFile, RemovesWhatIsThere) {
+  const TemporaryDirectory folder;
+  remove_file(folder.write("a", "x"));
+  remove_file(folder / "a");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  expect_says(message_of<EnvironmentError>([&] { remove_file(folder.path()); }), {folder.path().string()});
 }
 
 TEST(ReadText, GivesEveryByte) {

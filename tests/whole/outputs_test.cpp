@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,13 +27,15 @@ std::vector<nlohmann::json> without_times(std::vector<nlohmann::json> steps) {
   return steps;
 }
 
-struct Mesh {
+struct Split {
   const char* name;
   int ranks;
   Words words;
+
+  friend std::ostream& operator<<(std::ostream& stream, const Split& split) { return stream << split.name; }
 };
 
-class Repetition : public testing::TestWithParam<Mesh> {};
+class Repetition : public testing::TestWithParam<Split> {};
 
 TEST_P(Repetition, GivesTheSameBytes) {
   const auto& [name, ranks, words] = GetParam();
@@ -44,14 +47,15 @@ TEST_P(Repetition, GivesTheSameBytes) {
   EXPECT_EQ(without_times(metrics_of(first)), without_times(metrics_of(second)));
 }
 
-std::string mesh_name(const testing::TestParamInfo<Mesh>& mesh) {
-  return mesh.param.name;
+std::string split_name(const testing::TestParamInfo<Split>& split) {
+  return split.param.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Whole, Repetition,
-                         testing::Values(Mesh{"OneRankOfTwoThreads", 1, {"runtime.threads=2"}}, Mesh{"TwoRanks", 2, {}},
-                                         Mesh{"TwoGroupsOfTwo", 4, {"parallel.data_parallel_size=2"}}),
-                         mesh_name);
+                         testing::Values(Split{"OneRankOfTwoThreads", 1, {"runtime.threads=2"}},
+                                         Split{"TwoRanks", 2, {}},
+                                         Split{"TwoGroupsOfTwo", 4, {"parallel.data_parallel_size=2"}}),
+                         split_name);
 
 TEST(Outputs, HoldTheFiguresOfEveryStep) {
   const TinyRun run({}, documents, settings);

@@ -1,4 +1,4 @@
-#include "tests/kernels/attention_reference.h"
+#include "tests/support/attention_reference.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <array>
 #include <random>
 
-#include "tests/kernels/attention_reference.h"
+#include "tests/support/attention_reference.h"
 
 namespace annulus::testing {
 namespace {
