@@ -11,7 +11,7 @@
 #include <string>
 
 #include "kernels/attention.h"
-#include "kernels/memory.h"
+#include "kernels/memory_plan.h"
 #include "kernels/tensor.h"
 
 namespace annulus {
@@ -177,8 +177,10 @@ struct DeviceOptions {
   bool poison = false;  // fill every buffer with NaN when it is allocated and again when it is released
 };
 
-// Each throws EnvironmentError where the device is not built or not there.
+// Each throws EnvironmentError where the device is not built or not there. With a plan, the device's memory is the planned
+// arena; without one, every buffer is allocated by itself, which suits single operations.
 std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options);
-std::unique_ptr<Device> make_cuda_device(const DeviceOptions& options);
+std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options, MemoryPlan plan);
+std::unique_ptr<Device> make_cuda_device(const DeviceOptions& options, MemoryPlan plan);
 
 }  // namespace annulus

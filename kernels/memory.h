@@ -24,16 +24,25 @@ inline constexpr int purpose_count = 10;
 
 const char* name_of(Purpose purpose);
 
+inline constexpr int64_t memory_alignment = 64;  // bytes: a cache line, and the widest vector; sizes are rounded up to it
+
+// A run allocates the same in the same order in every step; a section says which of its parts begins.
+enum class Section : uint8_t { setup, step, save };
+inline constexpr int section_count = 3;
+
 class Memory {
  public:
   virtual ~Memory() = default;
+
+  // What is allocated from now on belongs to `section`, from its beginning.
+  virtual void enter(Section /*section*/) {}
 
   // At least `bytes` bytes, aligned to 64, uninitialised; throws MemoryError.
   virtual void* allocate(int64_t bytes, Purpose purpose) = 0;
   virtual void release(void* data, int64_t bytes, Purpose purpose) noexcept = 0;
 
   [[nodiscard]] virtual int64_t live_bytes() const = 0;
-  [[nodiscard]] virtual int64_t peak_bytes() const = 0;  // the most that was ever live at once
+  [[nodiscard]] virtual int64_t peak_bytes() const = 0;  // the most that this memory takes up over the run
 };
 
 // Owns one allocation.

@@ -12,6 +12,7 @@
 #include "launcher/config_file.h"
 #include "launcher/mpirun.h"
 #include "launcher/progress.h"
+#include "runtime/plan.h"
 #include "runtime/run.h"
 
 namespace annulus {
@@ -23,10 +24,12 @@ std::string joined(std::span<const std::string> words) {
   return text;
 }
 
-std::unique_ptr<Device> make_device(const Settings& settings, int threads) {
-  const DeviceOptions options = {.threads = threads, .poison = settings.debug.poison};
-  if (settings.runtime.device == DeviceKind::cuda) return make_cuda_device(options);
-  return make_cpu_device(options);
+// The device with the memory that the run will need, and not a byte more.
+std::unique_ptr<Device> make_device(const PreparedRun& run, int threads) {
+  const DeviceOptions options = {.threads = threads, .poison = run.settings.debug.poison};
+  RankPlan plan = plan_rank(run.settings, run.model, run.mesh, cpu_workspace_sizes(threads));
+  if (run.settings.runtime.device == DeviceKind::cuda) return make_cuda_device(options, std::move(plan.memory));
+  return make_cpu_device(options, std::move(plan.memory));
 }
 
 int choose_threads(const Settings& settings, const Launch& launch) {
@@ -59,7 +62,7 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
     if (transport.rank() == 0) show_dry_run(run);
     return;
   }
-  const std::unique_ptr<Device> device = make_device(settings, choose_threads(settings, launch));
+  const std::unique_ptr<Device> device = make_device(run, choose_threads(settings, launch));
   device->set_progress([&transport] { transport.progress(); });
   log_lines(run.summary());
   spdlog::info("ranks: {}, each on {}; results in {}", transport.size(), device->description(),

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* tied_head = "lm_head.weight";
-constexpr int64_t piece_elements = int64_t{1} << 24;  // 64 MiB of host memory at a time
+constexpr int64_t piece_elements = int64_t{1} << 22;  // 16 MiB at a time
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("({})", fmt::join(shape, ", "));
@@ -89,8 +89,8 @@ void append(Writer& file, std::span<const float> values, const SavedTensors& wha
 // is.
 class PartGatherer {
  public:
-  PartGatherer(Device& device, Transport& transport, Stream stream)
-      : device_(device), transport_(transport), stream_(stream) {}
+  PartGatherer(ShardedParameters& parameters, Device& device, Transport& transport, Stream stream)
+      : device_(device), transport_(transport), stream_(stream), room_(saving_room(parameters, device, transport)) {}
 
   template <class F>  // F(std::span<const float>)
   void gather(const View& shard, const ParameterPart& part, int owner, F&& consume) {
@@ -103,10 +103,9 @@ class PartGatherer {
         const Message message{0, shard.slice(begin, begin + count)};
         transport_.exchange({&message, 1}, {}, Channel::parameters, stream_).wait(stream_);
       } else if (transport_.rank() == 0) {
-        const Tensor room = device_.allocate({count}, DType::float32, Purpose::staging);
-        const Message message{owner, room};
+        const Message message{owner, room_->slice(0, count)};
         transport_.exchange({}, {&message, 1}, Channel::parameters, stream_).wait(stream_);
-        consume(download(room));
+        consume(download(message.data));
       }
     }
   }
@@ -121,6 +120,7 @@ class PartGatherer {
   Device& device_;
   Transport& transport_;
   Stream stream_;
+  Tensor room_;
   std::vector<float> host_;
 };
 
@@ -138,7 +138,7 @@ std::vector<StoredTensor> stored_tensors(const ShardedParameters& parameters, St
 template <class Writer>
 void append_all(std::optional<Writer>& file, const SavedTensors& what, ShardedParameters& parameters, Device& device,
                 Transport& transport, Stream stream) {
-  PartGatherer gatherer(device, transport, stream);
+  PartGatherer gatherer(parameters, device, transport, stream);
   for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
     const View& shard = what.select(parameters.shard(unit));
     for (int owner = 0; owner < transport.size(); ++owner) {  // shards in the order of ranks are the unit in order
@@ -188,6 +188,16 @@ void random_weights(uint64_t seed, double range, ShardedParameters& parameters, 
       piece[i] = is_norm ? 1.0F : static_cast<float>(range * normal(seed, parameter.index, element));
     }
   });
+}
+
+Tensor saving_room(ShardedParameters& parameters, Device& device, Transport& transport) {
+  device.memory().enter(Section::save);
+  if (transport.rank() != 0 || transport.size() == 1) return {};
+  int64_t largest = 0;
+  for (const ParameterUnit& unit : parameters.units()) {
+    largest = std::max(largest, unit.shard_elements(transport.size()));
+  }
+  return device.allocate({std::min(piece_elements, largest)}, DType::float32, Purpose::staging);
 }
 
 void save_tensors(const fs::path& path, const SavedTensors& what, ShardedParameters& parameters, Device& device,

@@ -23,6 +23,9 @@ void load_weights(const SafetensorsDirectory& weights, ShardedParameters& parame
 // Norms 1, all else normal with the model's initializer_range, as docs/configuration.md defines model.init: random.
 void random_weights(uint64_t seed, double range, ShardedParameters& parameters, Device& device, Stream stream);
 
+// What saving takes of the device's memory: on rank 0, where a part from another rank arrives.
+Tensor saving_room(ShardedParameters& parameters, Device& device, Transport& transport);
+
 // What to write of a shard, and by what to multiply it.
 struct SavedTensors {
   std::function<const View&(const ParameterShard&)> select;  // (shard_elements) float32

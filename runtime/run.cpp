@@ -114,6 +114,7 @@ void train(PreparedRun& run, Device& device, Transport& transport, Listener& lis
   std::optional<MetricsFile> metrics;
   if (transport.rank() == 0) metrics.emplace(output.directory / "metrics.jsonl");
   Trainer trainer(run, device, transport, listener);
+  trainer.set_weights();
   for (int64_t step = 1; step <= run.settings.train.steps; ++step) {
     const StepReport report = trainer.step(step);
     if (metrics) metrics->write(report);

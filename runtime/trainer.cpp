@@ -22,18 +22,21 @@ Trainer::Trainer(PreparedRun& run, Device& device, Transport& transport, Listene
       parameters_(device, transport, run.settings.model.dtype, qwen3_units(run.model), stream_),
       attention_(device, transport, run.mesh),
       decoder_(run.model, device, attention_, parameters_, run.settings.model.dtype),
-      batches_(run.settings, run.model, run.mesh, device) {
+      batches_(run.settings, run.model, run.mesh, device) {}
+
+void Trainer::set_weights() {
   listener_.entered(Phase::load, 0);
-  const ModelSettings& model = run.settings.model;
+  const ModelSettings& model = run_.settings.model;
   if (model.init == Initialization::random) {
-    random_weights(model.seed, run.model.initializer_range, parameters_, device_, stream_);
+    random_weights(model.seed, run_.model.initializer_range, parameters_, device_, stream_);
   } else {
-    load_weights(open_weights(model.path, run.model), parameters_, device_, stream_);
+    load_weights(open_weights(model.path, run_.model), parameters_, device_, stream_);
   }
 }
 
 StepReport Trainer::step(int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
+  device_.memory().enter(Section::step);
   const OptimizerSettings& optimizer = run_.settings.optimizer;
   const double rate = learning_rate(optimizer, step, run_.settings.train.steps);
   const Tensor rows = device_.allocate({transport_.size(), figures}, DType::float64, Purpose::staging);
@@ -142,6 +145,10 @@ void Trainer::check(int64_t step, const Outcome& outcome) const {
                           "optimizer.learning_rate or a longer optimizer.warmup_steps often helps",
                           step, place, step - 1),
               ExitCode::failure, SourceLocation::current());
+}
+
+void Trainer::rehearse_save() {
+  saving_room(parameters_, device_, transport_);
 }
 
 void Trainer::save_gradients(const std::filesystem::path& path) {

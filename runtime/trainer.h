@@ -17,8 +17,11 @@ namespace annulus {
 
 class Trainer {
  public:
-  // Allocates the shards and sets the weights.
+  // Allocates the shards; the weights are not set.
   Trainer(PreparedRun& run, Device& device, Transport& transport, Listener& listener);
+
+  // From the model's files or from random numbers.
+  void set_weights();
 
   // Step `step`, from 1. Throws, with the weights as they were, where the gradient is not finite or nothing has an
   // answer.
@@ -27,6 +30,7 @@ class Trainer {
   [[nodiscard]] ShardedParameters& parameters() { return parameters_; }
   void save_gradients(const std::filesystem::path& path);  // of the last step, before clipping
   void save_model(const std::filesystem::path& directory);
+  void rehearse_save();  // takes the memory that saving takes, and nothing else
 
  private:
   // What the ranks tell each other once a step; a row a rank.

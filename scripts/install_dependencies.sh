@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache openmpi-bin libopenmpi-dev libdnnl-dev libfmt-dev libspdlog-dev libyaml-cpp-dev
-  libcli11-dev nlohmann-json3-dev libgtest-dev)
+  libcli11-dev nlohmann-json3-dev libgtest-dev clang libclang-rt-dev)
 
 fail() {
   echo "install_dependencies.sh: error: $1" >&2

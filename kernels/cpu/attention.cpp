@@ -177,25 +177,47 @@ void ForwardTile::finish() const {
 
 }  // namespace
 
+namespace {
+
+// How a call is cut, and what each of its threads needs.
+struct ForwardPlan {
+  QueryTiling tiling;
+  int64_t product;  // bytes of scratch for the products
+  int64_t bytes;    // of scratch for all
+
+  explicit ForwardPlan(const AttentionForward& args)
+      : tiling(args.query, args.keys, args.keys.empty() ? stacked_rows_without_keys : stacked_rows),
+        product(args.keys.empty() ? 0 : product_bytes(tiling)) {
+    ScratchCutter counter(nullptr);
+    Scratch(tiling, product, counter);
+    bytes = counter.used();
+  }
+};
+
+}  // namespace
+
+int64_t attention_forward_workspace(const AttentionForward& args, int threads) {
+  const OneThreadPerProduct one_thread;
+  return args.query.empty() ? 0 : threads * ForwardPlan(args).bytes;
+}
+
 void attention_forward(const AttentionForward& args, Memory& memory, int threads,
                        const std::function<void()>& progress) {
-  const bool keyless = args.keys.empty();
-  const QueryTiling tiling(args.query, args.keys, keyless ? stacked_rows_without_keys : stacked_rows);
   if (args.query.empty()) return;
   const OneThreadPerProduct one_thread;
-  const int64_t product = keyless ? 0 : product_bytes(tiling);
-  ScratchCutter counter(nullptr);
-  Scratch(tiling, product, counter);
-  const Allocation scratch(memory, threads * counter.used(), Purpose::workspace);
+  const auto [tiling, product, bytes] = ForwardPlan(args);
+  const Allocation scratch(memory, threads * bytes, Purpose::workspace);
 
   const int64_t tasks = tiling.kv_heads * tiling.tiles;
-  for_each_task(threads, tasks, progress, [&](const Worker& worker, int64_t task) {
-    ScratchCutter cutter(static_cast<char*>(scratch.data()) + worker.index * counter.used());
-    const Scratch mine(tiling, product, cutter);
-    // From the last tile to the first: under a causal mask long tasks come first, so that threads end together.
-    const int64_t kv_head = task / tiling.tiles, tile = tiling.tiles - 1 - task % tiling.tiles;
-    ForwardTile(args, tiling, mine, kv_head, tile).run(worker);
-  });
+  for_each_task(threads, tasks, progress,
+                [&, &tiling = tiling, product = product, bytes = bytes](const Worker& worker, int64_t task) {
+                  ScratchCutter cutter(static_cast<char*>(scratch.data()) + worker.index * bytes);
+                  const Scratch mine(tiling, product, cutter);
+                  // From the last tile to the first: under a causal mask long tasks come first, so that threads end
+                  // together.
+                  const int64_t kv_head = task / tiling.tiles, tile = tiling.tiles - 1 - task % tiling.tiles;
+                  ForwardTile(args, tiling, mine, kv_head, tile).run(worker);
+                });
 }
 
 void attention_delta(View delta, View output, View output_gradient, int threads) {

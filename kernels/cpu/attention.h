@@ -21,6 +21,10 @@ void attention_forward(const AttentionForward& args, Memory& memory, int threads
 void attention_backward(const AttentionBackward& args, Memory& memory, int threads,
                         const std::function<void()>& progress);
 
+// Bytes of scratch that these take.
+int64_t attention_forward_workspace(const AttentionForward& args, int threads);
+int64_t attention_backward_workspace(const AttentionBackward& args, int threads);
+
 // δ = Σ output · output_gradient over each head.
 void attention_delta(View delta, View output, View output_gradient, int threads);
 

@@ -139,6 +139,23 @@ void Pair::pack(const TileMask& mask) const {
   rows_of(args.keys[keys.slice].value, key).pack(scratch.value, mask.keys(), mask.width(), seen);
 }
 
+// How a call is cut, and what it needs.
+struct BackwardPlan {
+  QueryTiling tiling;
+  int64_t product;     // bytes of scratch for the products
+  int64_t hull_bytes;  // for what each tile of queries sees
+  int64_t bytes;       // of scratch for each thread
+
+  explicit BackwardPlan(const AttentionBackward& args)
+      : tiling(args.query, args.keys, stacked_rows),
+        product(product_bytes(tiling)),
+        hull_bytes(round_up(tiling.tiles * static_cast<int64_t>(sizeof(KeyRanges)), 64)) {
+    ScratchCutter counter(nullptr);
+    Scratch(tiling, product, counter);
+    bytes = counter.used();
+  }
+};
+
 void fill_zero(const View& view, int threads) {
   auto* data = view.as<float>();
   parallel_blocks(threads, view.elements(), elements_per_block,
@@ -146,6 +163,13 @@ void fill_zero(const View& view, int threads) {
 }
 
 }  // namespace
+
+int64_t attention_backward_workspace(const AttentionBackward& args, int threads) {
+  if (args.query.empty() || args.keys.empty()) return 0;
+  const OneThreadPerProduct one_thread;
+  const BackwardPlan plan(args);
+  return plan.hull_bytes + threads * plan.bytes;
+}
 
 // Tiles of keys go in waves of as many as there are tiles of queries. In step t of a wave its j-th tile of keys works
 // on tile (j + t) mod tiles of queries: no two pairs of a step share a tile, so each adds to dQ, dK and dV alone, and
@@ -161,12 +185,9 @@ void attention_backward(const AttentionBackward& args, Memory& memory, int threa
   if (args.first) fill_zero(args.query_gradient, threads);
   if (args.query.empty() || args.keys.empty()) return;
   const OneThreadPerProduct one_thread;
-  const QueryTiling tiling(args.query, args.keys, stacked_rows);
-  const int64_t product = product_bytes(tiling);
-  ScratchCutter counter(nullptr);
-  Scratch(tiling, product, counter);
-  const int64_t hull_bytes = round_up(tiling.tiles * static_cast<int64_t>(sizeof(KeyRanges)), 64);
-  const Allocation scratch(memory, hull_bytes + threads * counter.used(), Purpose::workspace);
+  const BackwardPlan plan(args);
+  const QueryTiling& tiling = plan.tiling;
+  const Allocation scratch(memory, plan.hull_bytes + threads * plan.bytes, Purpose::workspace);
 
   auto* hulls = static_cast<KeyRanges*>(scratch.data());  // of each tile of queries
   for (int64_t i = 0; i < tiling.tiles; ++i) {
@@ -174,8 +195,8 @@ void attention_backward(const AttentionBackward& args, Memory& memory, int threa
   }
   const auto run_pair = [&](const Worker& worker, int64_t kv_head, int64_t query_tile, const KeyTile& keys) {
     if (!meets(hulls[query_tile], args.keys[keys.slice].first + keys.first, keys.keys)) return;
-    ScratchCutter cutter(static_cast<char*>(scratch.data()) + hull_bytes + worker.index * counter.used());
-    const Scratch mine(tiling, product, cutter);
+    ScratchCutter cutter(static_cast<char*>(scratch.data()) + plan.hull_bytes + worker.index * plan.bytes);
+    const Scratch mine(tiling, plan.product, cutter);
     const Pair pair{.args = args,
                     .tiling = tiling,
                     .scratch = mine,

@@ -2,6 +2,8 @@
 // the linker keeps for everybody.
 #include "kernels/cpu/attention_tile.h"
 
+#include "kernels/cpu/exp.h"
+
 namespace annulus::cpu::ANNULUS_ISA {
 namespace {
 
@@ -56,23 +58,12 @@ inline Halves to_bfloat16(Floats x) {
   return __builtin_convertvector(x == x ? rounded : nan, Halves);
 }
 
-// exp(x) for x ≤ 88 to about 1e-7 relative: x = n ln 2 + r, |r| ≤ ln 2 / 2, polynomial of Cephes' expf. NaN stays NaN,
-// results below the smallest normal number are 0.
+// exp(x) for x ≤ 88. NaN stays NaN, results below the smallest normal number are 0.
 inline Floats exp(Floats x) {
   const Floats lowest = broadcast(-87.33654F);
-  const float to_integer = 12582912.0F;  // 1.5 · 2^23: adding it leaves the rounded integer in the low bits
-  const Floats clamped = x < lowest ? lowest : x;
-  const Floats shifted = clamped * 1.44269504F + to_integer;
-  const Floats n = shifted - to_integer;
-  const Floats r = (clamped - n * 0.693359375F) - n * -2.12194440e-4F;
-  Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  p = p * (r * r) + r + 1.0F;
-  const Floats power = as_floats((as_bits(shifted) + 127U) << 23);
-  return x < lowest ? Floats{} : p * power;
+  const ExpParts<Floats> parts = exp_parts(x < lowest ? lowest : x);
+  const Floats power = as_floats((as_bits(parts.shifted) + 127U) << 23);
+  return x < lowest ? Floats{} : parts.mantissa * power;
 }
 
 inline float exp(float x) {

@@ -200,6 +200,7 @@ void for_each_task(int threads, int64_t tasks, const std::function<void()>& prog
     }
   });
   if (failure) std::rethrow_exception(failure);
+  if (progress && threads > 1) progress();  // the others may have taken every task
 }
 
 }  // namespace annulus::cpu

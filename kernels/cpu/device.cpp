@@ -6,9 +6,11 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/cpu/arena.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/workspace.h"
 
 namespace annulus {
 
@@ -16,10 +18,15 @@ std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) {
   return std::make_unique<cpu::CpuDevice>(options, cpu::best_isa());
 }
 
+std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options, MemoryPlan plan) {
+  return std::make_unique<cpu::CpuDevice>(options, cpu::best_isa(),
+                                          std::make_unique<cpu::CpuArena>(std::move(plan), options.poison));
+}
+
 namespace cpu {
 
-CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa)
-    : threads_(options.threads), isa_(isa), math_(vector_math(isa)), memory_(options.poison) {
+CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memory> memory)
+    : threads_(options.threads), isa_(isa), math_(vector_math(isa)), memory_(std::move(memory)) {
   if (threads_ < 1) {
     throw ConfigurationError("a CPU device needs at least one thread, not " + std::to_string(threads_) +
                              "; set runtime.threads to 1 or more, or to auto");
@@ -88,15 +95,22 @@ int64_t rows_at_once(const Gemm& gemm) {
 
 }  // namespace
 
+int64_t matmul_workspace(const Matmul& args, int threads) {
+  omp_set_num_threads(threads);  // what gemm asks for, whichever thread the rank is on
+  const Gemm whole = gemm_of(args);
+  const int64_t block = std::min(whole.m, rows_at_once(whole));
+  if (block == 0) return 0;
+  const int64_t last_begin = (whole.m - 1) / block * block;
+  return std::max(gemm_scratch_bytes(rows_of(whole, 0, block)),
+                  gemm_scratch_bytes(rows_of(whole, last_begin, whole.m)));
+}
+
 void CpuDevice::matmul(const Matmul& args, Stream /*stream*/) {
-  omp_set_num_threads(threads_);  // what gemm asks for, whichever thread the rank is on
+  omp_set_num_threads(threads_);
   const Gemm whole = gemm_of(args);
   const int64_t block = std::min(whole.m, rows_at_once(whole));
   if (block == 0) return;
-  const int64_t last_begin = (whole.m - 1) / block * block;
-  const int64_t scratch_bytes =
-      std::max(gemm_scratch_bytes(rows_of(whole, 0, block)), gemm_scratch_bytes(rows_of(whole, last_begin, whole.m)));
-  const Allocation scratch(memory_, scratch_bytes, Purpose::workspace);
+  const Allocation scratch(*memory_, matmul_workspace(args, threads_), Purpose::workspace);
   progress();
   for (int64_t begin = 0; begin < whole.m; begin += block) {
     run_gemm(rows_of(whole, begin, std::min(whole.m, begin + block)), scratch.data());
@@ -106,7 +120,7 @@ void CpuDevice::matmul(const Matmul& args, Stream /*stream*/) {
 
 void CpuDevice::attention_forward(const AttentionForward& args, Stream /*stream*/) {
   omp_set_num_threads(threads_);
-  cpu::attention_forward(args, memory_, threads_, [this] { progress(); });
+  cpu::attention_forward(args, *memory_, threads_, [this] { progress(); });
 }
 
 void CpuDevice::attention_delta(View delta, View output, View output_gradient, Stream /*stream*/) {
@@ -115,7 +129,7 @@ void CpuDevice::attention_delta(View delta, View output, View output_gradient, S
 
 void CpuDevice::attention_backward(const AttentionBackward& args, Stream /*stream*/) {
   omp_set_num_threads(threads_);
-  cpu::attention_backward(args, memory_, threads_, [this] { progress(); });
+  cpu::attention_backward(args, *memory_, threads_, [this] { progress(); });
 }
 
 }  // namespace cpu

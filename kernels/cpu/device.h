@@ -14,10 +14,12 @@ namespace annulus::cpu {
 class CpuDevice final : public Device {
  public:
   // Throws ConfigurationError if there is no thread. `isa` is what vector loops use; the CPU must have it.
-  CpuDevice(const DeviceOptions& options, Isa isa);
+  CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memory> memory);
+  CpuDevice(const DeviceOptions& options, Isa isa)
+      : CpuDevice(options, isa, std::make_unique<CpuMemory>(options.poison)) {}
 
   [[nodiscard]] std::string description() const override;
-  Memory& memory() override { return memory_; }
+  Memory& memory() override { return *memory_; }
   Stream compute_stream() override { return {}; }
 
   void upload(View destination, const void* source, Stream stream) override;
@@ -56,7 +58,7 @@ class CpuDevice final : public Device {
   int threads_;
   Isa isa_;
   const VectorMath& math_;
-  CpuMemory memory_;
+  std::unique_ptr<Memory> memory_;
 };
 
 }  // namespace annulus::cpu

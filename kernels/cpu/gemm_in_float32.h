@@ -6,7 +6,7 @@
 
 namespace annulus::cpu {
 
-// Blocks have at most this many rows and columns: 12 MiB of scratch for three, whatever the matrices.
+// Blocks have at most this many rows and columns: some 12 MiB of scratch for three, whatever the matrices.
 inline constexpr int64_t float32_block = 1024;
 
 // As gemm_scratch_bytes and run_gemm, for bfloat16 a and b; `threads` convert. A bfloat16 c is rounded once.

@@ -5,6 +5,7 @@
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/row_sums.h"
+#include "kernels/cpu/workspace.h"
 
 namespace annulus::cpu {
 
@@ -37,7 +38,7 @@ void CpuDevice::rms_norm_backward(const RmsNormBackward& args, Stream /*stream*/
     auto* const input_gradient = args.input_gradient.as<T>();
     const auto* const input = args.input.as<T>();
     const auto* const weight = args.weight.as<T>();
-    const RowSums sums{.rows = rows, .width = width, .threads = threads_, .math = math_, .memory = memory_};
+    const RowSums sums{.rows = rows, .width = width, .threads = threads_, .math = math_, .memory = *memory_};
     const auto add = [&](const auto* output_gradient, auto backward) {
       sums.add_to(args.weight_gradient.as<float>(), [&](int64_t row, float* weight_gradient) {
         const int64_t at = row * width;
@@ -58,7 +59,7 @@ void CpuDevice::rotary_angles(View cosine, View sine, View positions, double the
   auto* const cosines = cosine.as<float>();
   auto* const sines = sine.as<float>();
   const auto* const position = positions.as<int32_t>();
-  const Allocation workspace(memory_, half * static_cast<int64_t>(sizeof(double)), Purpose::workspace);
+  const Allocation workspace(*memory_, rotary_angles_workspace(half), Purpose::workspace);
   auto* const frequency = static_cast<double*>(workspace.data());
   for (int64_t i = 0; i < half; ++i) {
     frequency[i] = std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
@@ -127,7 +128,7 @@ void CpuDevice::head_norm_rotary_backward(const HeadNormRotaryBackward& args, St
     const auto* const input = args.input.as<T>();
     const auto* const weight = args.weight.as<T>();
     const RowSums sums{
-        .rows = args.input.rows(), .width = width, .threads = threads_, .math = math_, .memory = memory_};
+        .rows = args.input.rows(), .width = width, .threads = threads_, .math = math_, .memory = *memory_};
     sums.add_to(args.weight_gradient.as<float>(), [&](int64_t row, float* weight_gradient) {
       const int64_t angles = row * (width / 2);
       for (int64_t head = row * heads; head < (row + 1) * heads; ++head) {

@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-std::unique_ptr<Device> make_cuda_device(const DeviceOptions& /*options*/) {
+std::unique_ptr<Device> make_cuda_device(const DeviceOptions& /*options*/, MemoryPlan /*plan*/) {
   throw EnvironmentError("runtime.device: this build of annulus has no CUDA device; use runtime.device=cpu");
 }
 

@@ -34,7 +34,8 @@ std::string with_dtype(const fs::path& file, std::string_view dtype) {
   bool changed = false;
   for (const char* const key : {"torch_dtype", "dtype"}) {
     const auto found = json.find(key);
-    if (found == json.end() || found->is_null() || *found == dtype) continue;
+    if (found == json.end() || found->is_null()) continue;
+    if (found->is_string() && found->get_ref<const std::string&>() == dtype) continue;
     *found = dtype;
     changed = true;
   }

@@ -112,7 +112,7 @@ void SafetensorsDirectoryWriter::commit() {
   std::error_code unknown;
   for (const Shard& shard : shards_) {
     kept.insert(shard.name);
-    replaces_shards = replaces_shards || (is_sharded() && fs::exists(directory_ / shard.name, unknown));
+    replaces_shards = replaces_shards || (is_sharded() && fs::is_regular_file(directory_ / shard.name, unknown));
   }
   std::optional<OutputFile> index_file;
   if (is_sharded()) {

@@ -9,6 +9,7 @@
 
 #include "kernels/device.h"
 #include "parallel/transports.h"
+#include "runtime/plan.h"
 #include "runtime/run.h"
 #include "runtime/trainer.h"
 #include "tests/support/temporary_directory.h"
@@ -37,8 +38,10 @@ Outcome run(Settings settings, const std::filesystem::path& output, int ranks) {
   settings.debug.save_gradients = true;
   Outcome outcome;
   run_as_threads(ranks, [&](Transport& transport) {
-    const auto device = make_cpu_device({.threads = 1, .poison = settings.debug.poison});
     PreparedRun prepared = prepare(settings, transport.rank(), ranks);
+    const auto device =
+        make_cpu_device({.threads = 1, .poison = settings.debug.poison},
+                        plan_rank(settings, prepared.model, prepared.mesh, cpu_workspace_sizes(1)).memory);
     std::vector<StepReport> ignored;
     Recorder recorder(transport.rank() == 0 ? outcome.reports : ignored);
     train(prepared, *device, transport, recorder);
@@ -108,8 +111,10 @@ void expect_equivalent(const Outcome& split, const Outcome& one, const Errors& u
   }
 }
 
+// A tensor whose true gradient is zero moves by rounding alone, which AdamW magnifies; it is left out.
 void expect_same_weights(const Outcome& split, const Outcome& one, const HostTensors& start) {
   for (const auto& [name, reference] : one.weights) {
+    if (norm(one.gradient.at(name).values) < 1e-6 * one.reports[0].grad_norm) continue;
     const double moved = distance(reference.values, start.at(name).values);
     EXPECT_LE(distance(split.weights.at(name).values, reference.values), 1e-3 * moved) << name;
   }

@@ -86,6 +86,7 @@ class FailingStep : public testing::TestWithParam<int> {
       PreparedRun run = prepare(settings_, transport.rank(), transport.size());
       Listener listener;
       Trainer trainer(run, *device, transport, listener);
+      trainer.set_weights();
       trainer.step(1);
       const ShardValues before = shard_values(trainer, *device);
       try {
