@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -57,7 +58,9 @@ class Source {
 };
 
 std::string read_config(const std::filesystem::path& path) {
-  const std::filesystem::file_status status = std::filesystem::status(path);
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::none) refuse(path.string(), "cannot be read: " + error.message());
   if (!std::filesystem::exists(status)) refuse(path.string(), "no such configuration file");
   if (std::filesystem::is_directory(status)) refuse(path.string(), "a folder; expected a configuration file (YAML)");
   std::ifstream file(path);

@@ -60,13 +60,23 @@ Launch mpirun_launch(const Variables& variables) {
           .evidence = evidence(variables, "OMPI_COMM_WORLD_SIZE")};
 }
 
-Launch srun_launch(const Variables& variables) {
+// The variable that says how many tasks srun started, if srun started this process. A step's own count is the one to
+// trust: SLURM_NTASKS is the allocation's in the shells of salloc and sbatch, which have no step or a step of one task.
+std::optional<std::string> srun_task_count(const Variables& variables) {
+  if (!has(variables, "SLURM_STEP_ID") && number(variables, "SLURM_PROCID").value_or(0) == 0) return std::nullopt;
+  for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
+    if (has(variables, name)) return name;
+  }
+  return std::nullopt;
+}
+
+Launch srun_launch(const Variables& variables, const std::string& task_count) {
   return {.kind = Launch::Kind::srun,
-          .ranks = number(variables, "SLURM_STEP_NUM_TASKS"),
+          .ranks = number(variables, task_count),
           .rank = number(variables, "SLURM_PROCID").value_or(0),
           .local_ranks = most_tasks_on_a_node(variables),
           .process_manager = has(variables, "PMIX_RANK") || has(variables, "PMI_RANK"),
-          .evidence = evidence(variables, "SLURM_STEP_NUM_TASKS")};
+          .evidence = evidence(variables, task_count)};
 }
 
 Launch pmi_launch(const Variables& variables, const std::string& name) {
@@ -113,12 +123,12 @@ Variables process_variables() {
 }
 
 // The order matters: mpirun in a Slurm allocation starts its daemons with srun, so their step's variables are there too
-// and count daemons. SLURM_NTASKS is of no use: it is the allocation's in the shells of salloc and sbatch (also where
-// salloc runs that shell as a step of its own, which then has one task).
+// and count daemons.
 Launch announced_launch(const Variables& variables) {
   if (has(variables, "OMPI_COMM_WORLD_SIZE")) return mpirun_launch(variables);
-  const bool step = has(variables, "SLURM_STEP_ID") && has(variables, "SLURM_STEP_NUM_TASKS");
-  if (step) return number(variables, "SLURM_STEP_NUM_TASKS") == 1 ? Launch{} : srun_launch(variables);
+  if (const auto task_count = srun_task_count(variables)) {
+    return number(variables, *task_count) == 1 ? Launch{} : srun_launch(variables, *task_count);
+  }
   for (const char* name : {"PMI_SIZE", "PMIX_RANK"}) {
     if (has(variables, name)) return pmi_launch(variables, name);
   }

@@ -31,11 +31,21 @@ void refuse_zero(std::string_view text, std::string_view source) {
   }
 }
 
+// Deeper than any file of ours, and shallow enough that what the library does by recursion with a tree (write it, copy
+// it) does not overflow the stack.
+constexpr int deepest = 200;
+
 template <class Json>
 Json parse_tree(std::string_view text, std::string_view source) {
   refuse_zero(text, source);
+  const auto refuse_deep = [&](int depth, typename Json::parse_event_t /*event*/, Json& /*value*/) {
+    if (depth > deepest) {
+      throw DataError(fmt::format("{} is nested more than {} levels deep; is it the right file?", source, deepest));
+    }
+    return true;
+  };
   try {
-    return Json::parse(text);
+    return Json::parse(text, refuse_deep);
   } catch (const nlohmann::json::exception& error) {
     refuse(source, reason_of(error));
   }

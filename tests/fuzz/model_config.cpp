@@ -1,6 +1,7 @@
-// A model's config.json.
+// A model's config.json, read and written again with another dtype.
 #include "runtime/model_config.h"
 
+#include "runtime/files/model_companions.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/memory_file.h"
 
@@ -15,6 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                      "the heads are possible");
     annulus::require(static_cast<int64_t>(model.layer_windows.size()) == model.layers, "every layer has a window");
     annulus::require(model.parameters() > 0, "the parameters are counted without overflow");
+    file.write(annulus::with_dtype(file.path(), "float32"));
+    annulus::require(annulus::ModelConfig::read(folder.path()).parameters() == model.parameters(),
+                     "a saved configuration is of the same model");
   });
   return 0;
 }

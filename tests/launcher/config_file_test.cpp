@@ -254,6 +254,7 @@ TEST_F(ConfigFile, NamesTheLineOfAYamlMistake) {
 TEST_F(ConfigFile, MustExist) {
   EXPECT_THROW(load_settings(folder_.path() / "absent.yaml", {}), ConfigurationError);
   EXPECT_THROW(load_settings(folder_.path(), {}), ConfigurationError);
+  EXPECT_THROW(load_settings(folder_.path() / std::string(5000, 'a'), {}), ConfigurationError);  // no name is so long
 }
 
 }  // namespace

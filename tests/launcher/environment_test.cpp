@@ -145,6 +145,18 @@ TEST(ThreadsPerRank, ShareASocketThatSeveralRanksAreBoundTo) {
   EXPECT_EQ(threads_per_rank(four, {.own = 16, .node = 32}), 8);
 }
 
+// Not every srun tells a step's own count, and only srun gives a task another number than 0.
+TEST(AnnouncedLaunch, IsSrunsWhereOnlyTheAllocationsCountIsKnown) {
+  const Variables first = {{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}};
+  const Variables second = {{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}};
+  for (const Variables& variables : {first, second}) {
+    const Launch launch = announced_launch(variables);
+    EXPECT_EQ(launch.kind, Launch::Kind::srun);
+    EXPECT_EQ(launch.ranks, 2);
+    EXPECT_FALSE(launch.process_manager);
+  }
+}
+
 TEST(AvailableCores, FollowsSlurmsShareOfTheNode) {
   const Cores cores = available_cores({{"SLURM_CPUS_ON_NODE", "7"}});
   EXPECT_EQ(cores.node, 7);

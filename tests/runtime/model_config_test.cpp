@@ -205,6 +205,18 @@ TEST(ModelConfig, CountsTheLargestShapeItAcceptsWithoutOverflow) {
             7 * (int64_t{1} << 60) + million * ((1 << 21) + (1 << 8)) + 2 * int64_t{2147483647} * million + million);
 }
 
+// A tree is written by recursion, which would overflow the stack when the model is saved.
+TEST(ModelConfig, RefusesFilesThatAreNestedWithoutEnd) {
+  const auto nested = [](size_t depth) {
+    return with(tiny(), R"({"ignored": )" + std::string(depth, '[') + std::string(depth, ']') + "}");
+  };
+  EXPECT_EQ(read(nested(100)).hidden, 64);
+  const TemporaryDirectory folder;
+  folder.write("config.json", R"({"x": )" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}");
+  expect_says(message_of<DataError>([&] { ModelConfig::read(folder.path()); }),
+              {"config.json'", "more than 200 levels"});
+}
+
 TEST(ModelConfig, RefusesFilesThatAreNoConfiguration) {
   const TemporaryDirectory folder;
   const auto message = [&](const std::string& text) {
