@@ -9,16 +9,19 @@
 namespace annulus {
 namespace {
 
-void add_train(CLI::App& app, TrainArguments& train) {
-  CLI::App& command = *app.add_subcommand("train", "Train the model that a configuration file describes");
-  command.add_option("CONFIG", train.config, "Configuration file (YAML)")->required()->option_text(" ");
-  command.add_option("SETTINGS", train.overrides, "Settings that win over the file's, as section.key=value")
+// What every command on a run takes.
+template <class Arguments>
+CLI::App& add_command(CLI::App& app, const char* name, const char* meaning, const char* ranks_meaning,
+                      Arguments& arguments) {
+  CLI::App& command = *app.add_subcommand(name, meaning);
+  command.add_option("CONFIG", arguments.config, "Configuration file (YAML)")->required()->option_text(" ");
+  command.add_option("SETTINGS", arguments.overrides, "Settings that win over the file's, as section.key=value")
       ->option_text(" ");
-  command.add_option("--ranks", train.ranks, "Start that many ranks under mpirun; without it, one rank")
+  command.add_option("--ranks", arguments.ranks, ranks_meaning)
       ->option_text("N")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()));
-  command.add_flag("--dry-run", train.dry_run, "Check everything and say what would be trained, without training");
   command.footer(config_keys_help);
+  return command;
 }
 
 }  // namespace
@@ -28,7 +31,14 @@ CommandLine parse_command_line(std::span<const std::string> words) {
   CLI::App app("Annulus trains long-context transformers on many ranks.", "annulus");
   app.set_version_flag("--version", "annulus " ANNULUS_VERSION);
   app.require_subcommand(1);
-  add_train(app, line.train);
+  TrainArguments train;
+  add_command(app, "train", "Train the model that a configuration file describes",
+              "Start that many ranks under mpirun; without it, one rank", train)
+      .add_flag("--dry-run", train.dry_run, "Check everything and say what would be trained, without training");
+  PlanArguments plan;
+  CLI::App& plan_command = add_command(app, "plan", "Say what that run would need, without running it",
+                                       "Plan for that many ranks; without it, one rank", plan);
+  plan_command.add_flag("--json", plan.json, "One JSON object instead of a table");
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 takes them last word first
   } catch (const CLI::CallForHelp&) {
@@ -36,7 +46,12 @@ CommandLine parse_command_line(std::span<const std::string> words) {
   } catch (const CLI::CallForVersion& version) {
     line.answer = std::string(version.what()) + "\n";
   } catch (const CLI::ParseError& error) {
-    throw ConfigurationError(std::string(error.what()) + "; see `annulus train --help`");
+    throw ConfigurationError(std::string(error.what()) + "; see `annulus --help`");
+  }
+  if (plan_command.parsed()) {
+    line.command = std::move(plan);
+  } else {
+    line.command = std::move(train);
   }
   return line;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace annulus {
@@ -16,9 +17,16 @@ struct TrainArguments {
   bool dry_run = false;                // --dry-run
 };
 
+struct PlanArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::optional<int> ranks;
+  bool json = false;  // --json
+};
+
 struct CommandLine {
   std::string answer;  // what --help or --version asked for; if not empty, there is nothing else to do
-  TrainArguments train;
+  std::variant<TrainArguments, PlanArguments> command;
 };
 
 // `words` with the name of the program first. Throws ConfigurationError.

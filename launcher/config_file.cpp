@@ -130,11 +130,12 @@ void set_from_command_line(Source& source, std::span<const std::string> override
   }
 }
 
-void require_required(const std::string& file, const Source& in_file, const Source& in_words) {
+void require_required(const std::string& file, const Source& in_file, const Source& in_words, RequiredKeys required) {
   std::string missing;
   for (const ConfigKey& key : config_keys()) {
     const std::string name(key.name);
     if (!key.required() || in_file.given().contains(name) || in_words.given().contains(name)) continue;
+    if (name == "data.train" && required == RequiredKeys::without_data) continue;
     missing += (missing.empty() ? "" : ", ") + name;
   }
   if (!missing.empty()) refuse(file, "missing " + missing);
@@ -148,7 +149,8 @@ void check_together(const std::string& file, const OptimizerSettings& optimizer)
 
 }  // namespace
 
-Settings load_settings(const std::filesystem::path& config, std::span<const std::string> overrides) {
+Settings load_settings(const std::filesystem::path& config, std::span<const std::string> overrides,
+                       RequiredKeys required) {
   const std::string file = config.string();
   Settings settings;
   settings.output.directory = "runs" / config.stem();
@@ -156,7 +158,7 @@ Settings load_settings(const std::filesystem::path& config, std::span<const std:
   Source in_words(settings, "");
   set_from_file(in_file, file, parse_config(file, read_config(config)));
   set_from_command_line(in_words, overrides);
-  require_required(file, in_file, in_words);
+  require_required(file, in_file, in_words, required);
   check_together(file, settings.optimizer);
   return settings;
 }

@@ -71,6 +71,8 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
   train(run, *device, transport, *listener);
 }
 
+}  // namespace
+
 void train_command(const TrainArguments& arguments, std::span<const std::string> words, Job& job) {
   const Settings settings = load_settings(arguments.config, arguments.overrides);
   const Launch& launch = job.launch();
@@ -85,15 +87,6 @@ void train_command(const TrainArguments& arguments, std::span<const std::string>
   } else {
     run_as_threads(1, [&](Transport& transport) { train_rank(arguments, settings, launch, transport); });
   }
-}
-
-}  // namespace
-
-void run_command(std::span<const std::string> words, Job& job) {
-  job.announce(announced_launch(process_variables()));
-  const CommandLine line = parse_command_line(words);
-  if (line.answer.empty()) return train_command(line.train, words, job);
-  std::fputs(line.answer.c_str(), stdout);
 }
 
 }  // namespace annulus

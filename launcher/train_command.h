@@ -1,14 +1,16 @@
-// `annulus train`: from words on the command line to a trained model.
+// `annulus train`: from a configuration to a trained model.
 #pragma once
 
 #include <span>
 #include <string>
 
+#include "launcher/command_line.h"
 #include "launcher/job.h"
 
 namespace annulus {
 
-// Runs what `words`, the name of the program first, ask for. Throws annulus::Error.
-void run_command(std::span<const std::string> words, Job& job);
+// `words`: the whole command line, the name of the program first, for starting it again under mpirun. Throws
+// annulus::Error.
+void train_command(const TrainArguments& arguments, std::span<const std::string> words, Job& job);
 
 }  // namespace annulus

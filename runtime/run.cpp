@@ -14,6 +14,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Finds out now, and not after the last step, whether results can be written.
+void check_writable(const fs::path& directory) {
+  try {
+    create_folders(directory);
+    OutputFile probe(directory / ".annulus-write-test");
+    probe.write(std::as_bytes(std::span("x")));  // never committed, so it leaves nothing
+  } catch (const EnvironmentError& error) {
+    throw EnvironmentError(fmt::format("output.directory: {}", error.what()));
+  } catch (const MemoryError& error) {
+    throw MemoryError(fmt::format("output.directory: {}", error.what()));
+  }
+}
+
+}  // namespace
+
 Mesh resolve_mesh(const ParallelSettings& settings, int rank, int ranks) {
   const int context = settings.context_parallel_size, data = settings.data_parallel_size;
   Mesh mesh{.rank = rank};
@@ -44,21 +59,6 @@ void check_against_model(const Settings& settings, const ModelConfig& model) {
         "data.sequence_length times train.micro_batch_size is {}; a micro-batch holds fewer than 2^31 tokens", rows));
   }
 }
-
-// Finds out now, and not after the last step, whether results can be written.
-void check_writable(const fs::path& directory) {
-  try {
-    create_folders(directory);
-    OutputFile probe(directory / ".annulus-write-test");
-    probe.write(std::as_bytes(std::span("x")));  // never committed, so it leaves nothing
-  } catch (const EnvironmentError& error) {
-    throw EnvironmentError(fmt::format("output.directory: {}", error.what()));
-  } catch (const MemoryError& error) {
-    throw MemoryError(fmt::format("output.directory: {}", error.what()));
-  }
-}
-
-}  // namespace
 
 const char* name_of(Phase phase) {
   switch (phase) {

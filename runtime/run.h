@@ -24,6 +24,12 @@ struct PreparedRun {
   [[nodiscard]] std::string summary() const;  // several lines: model, data, mesh, layout
 };
 
+// Ranks along each axis; ConfigurationError where the settings do not make up `ranks`.
+Mesh resolve_mesh(const ParallelSettings& settings, int rank, int ranks);
+
+// ConfigurationError where settings and model do not fit together.
+void check_against_model(const Settings& settings, const ModelConfig& model);
+
 // Throws ConfigurationError, DataError, EnvironmentError (an output directory that cannot be written).
 PreparedRun prepare(const Settings& settings, int rank, int ranks);
 

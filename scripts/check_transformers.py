@@ -33,7 +33,7 @@ def report(check, measured, bound, more=""):
     global failures
     passed = measured <= bound  # false for NaN
     failures += not passed
-    print(f"{'ok    ' if passed else 'FAILED'} {check}: {measured:.1e} (bound {bound:.0e}{more})", flush=True)
+    print(f"{'ok    ' if passed else 'FAILED'} {check}: {measured:.2g} (bound {bound:g}{more})", flush=True)
 
 
 def relative(ours, theirs):
@@ -59,10 +59,10 @@ def train(executable, folder, model, documents, ranks=1, **settings):
     lines = [json.dumps({"input_ids": d.tokens, "labels": d.labels}) + "\n" for d in documents]
     (folder / "documents.jsonl").write_text("".join(lines))
     keys = dict(model__path=model, model__dtype="float32", data__train=folder / "documents.jsonl",
-                data__sequence_length=max(len(d.tokens) for d in documents), data__packing="none", data__shuffle="false",
-                optimizer__learning_rate=0, optimizer__weight_decay=0, optimizer__schedule="constant", train__steps=1,
-                train__global_batch_size=len(documents), output__directory=folder,
-                debug__save_gradients="true") | settings
+                data__sequence_length=max(len(d.tokens) for d in documents), data__packing="none",
+                data__shuffle="false", optimizer__learning_rate=0, optimizer__weight_decay=0,
+                optimizer__schedule="constant", train__steps=1, train__global_batch_size=len(documents),
+                output__directory=folder, debug__save_gradients="true") | settings
     (folder / "config.yaml").write_text("{}\n")
     words = [f"{key.replace('__', '.')}={value}" for key, value in keys.items()]
     done = subprocess.run([executable, "train", folder / "config.yaml", *words, "--ranks", str(ranks)],
@@ -87,7 +87,8 @@ def open_model(directory):
 def make_model(directory, dtype, shard_size, **config):
     """A random model as transformers saves it; norms are not 1 and weights large enough for uneven probabilities."""
     torch.manual_seed(3)
-    model = Qwen3ForCausalLM(Qwen3Config(**SHAPE, rope_parameters={"rope_type": "default", "rope_theta": 5e4}, **config))
+    rope = {"rope_type": "default", "rope_theta": 5e4}
+    model = Qwen3ForCausalLM(Qwen3Config(**SHAPE, rope_parameters=rope, **config))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(1, 0.3) if parameter.dim() == 1 else parameter.normal_(0, 0.15)
@@ -138,7 +139,7 @@ def compare_gradients(check, run, directory, documents, dtype="float32"):
     ours = errors((run.metrics[0]["loss"], run.metrics[0]["grad_norm"], run.gradients), exact)
     theirs = errors(gradient_of(open_model(directory)[0], documents), exact)
     for what, error, reference, bound in zip(("loss", "grad_norm", "worst gradient"), ours, theirs, BOUNDS[dtype]):
-        report(f"{check}: {what}", error, bound, f"; transformers in {dtype}: {reference:.1e}")
+        report(f"{check}: {what}", error, bound, f"; transformers in {dtype}: {reference:.2g}")
 
 
 def tensors_of(directory):
@@ -235,9 +236,11 @@ def check_training(executable, folder, documents):
     steps = 10
     source = make_model(folder / "source", "float32", "5GB", tie_word_embeddings=True)
     run = train(executable, folder / "run", source, documents, optimizer__learning_rate=3e-3, optimizer__eps=1e-6,
-                optimizer__weight_decay=0.1, optimizer__max_grad_norm=1.0, train__steps=steps, train__global_batch_size=2)
+                optimizer__weight_decay=0.1, optimizer__max_grad_norm=1.0, train__steps=steps,
+                train__global_batch_size=2)
     model = open_model(source)[0].double()
-    groups = [dict(params=[p for p in model.parameters() if p.dim() == d], weight_decay=w) for d, w in ((2, 0.1), (1, 0))]
+    groups = [dict(params=[p for p in model.parameters() if p.dim() == dimensions], weight_decay=decay)
+              for dimensions, decay in ((2, 0.1), (1, 0))]
     optimizer = torch.optim.AdamW(groups, lr=3e-3, betas=(0.9, 0.95), eps=1e-6)
     worst_loss = worst_norm = 0
     for step in range(steps):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compares annulus with Hugging Face transformers: files in both directions, logits, losses, gradients, a short training.
+# Compares annulus with Hugging Face transformers: files in both directions, logits, losses, gradients, some training.
 # Prints a line a check and fails if any is out of its bound. scripts/check_transformers.sh [EXECUTABLE]; without one,
-# build/annulus is built. The first call makes a virtual environment in build/ (Python 3.10 or newer), 5.4 GB with
+# build/annulus is built. The first call makes a virtual environment in build/ (Python 3.11 or newer), 5.4 GB with
 # PyPI's torch, which brings CUDA's libraries though only the CPU is used.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -28,8 +28,8 @@ class JsonHandler {
 // Throws DataError "SOURCE is not valid JSON: ..." where the text is not one JSON value in UTF-8.
 void parse_json(std::string_view text, std::string_view source, JsonHandler& handler);
 
-// The tree of a small file (see read_text); of a repeated key the last counts. Throws DataError as above, and where it is
-// nested more than 200 levels deep.
+// The tree of a small file (see read_text); of a repeated key the last counts. Throws DataError as above, and where it
+// is nested more than 200 levels deep.
 nlohmann::json read_json(const std::filesystem::path& path);
 
 // The same of a text, with the keys of every object in their order.

@@ -16,8 +16,8 @@ CommandLine parse(Words words) {
 }
 
 TEST(CommandLine, TakesAConfigurationSettingsAndFlagsInAnyOrder) {
-  const TrainArguments train =
-      parse({"train", "a.yaml", "train.steps=3", "--ranks", "4", "optimizer.betas=[0.9, 0.95]", "--dry-run"}).train;
+  const TrainArguments train = std::get<TrainArguments>(
+      parse({"train", "a.yaml", "train.steps=3", "--ranks", "4", "optimizer.betas=[0.9, 0.95]", "--dry-run"}).command);
   EXPECT_EQ(train.config, "a.yaml");
   EXPECT_EQ(train.overrides, (Words{"train.steps=3", "optimizer.betas=[0.9, 0.95]"}));
   EXPECT_EQ(train.ranks, 4);
@@ -27,9 +27,9 @@ TEST(CommandLine, TakesAConfigurationSettingsAndFlagsInAnyOrder) {
 TEST(CommandLine, LeavesOutWhatWasNotTyped) {
   const CommandLine line = parse({"train", "a.yaml"});
   EXPECT_TRUE(line.answer.empty());
-  EXPECT_TRUE(line.train.overrides.empty());
-  EXPECT_EQ(line.train.ranks, std::nullopt);
-  EXPECT_FALSE(line.train.dry_run);
+  EXPECT_TRUE(std::get<TrainArguments>(line.command).overrides.empty());
+  EXPECT_EQ(std::get<TrainArguments>(line.command).ranks, std::nullopt);
+  EXPECT_FALSE(std::get<TrainArguments>(line.command).dry_run);
 }
 
 TEST(CommandLine, RefusesWhatItDoesNotKnow) {
