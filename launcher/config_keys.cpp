@@ -28,6 +28,11 @@ int automatic_or_count(const ConfigValue& value) {
   return value.is_word("auto") ? 0 : narrow<int>(value.integer(1, int32_max, "auto or "));
 }
 
+std::optional<int64_t> automatic_or_rows(const ConfigValue& value) {
+  if (value.is_word("auto")) return std::nullopt;
+  return value.integer(0, int32_max, "auto or ");
+}
+
 using S = Settings;
 using V = ConfigValue;
 
@@ -95,6 +100,18 @@ constexpr auto keys = std::to_array<ConfigKey>({
     {"train.micro_batch_size", "1", "sequences at once in one data group",
      [](S& s, const V& v) { s.train.micro_batch_size = v.integer(1); }},
 
+    {"memory.recompute", "auto", "auto | none | keep_attention | layer: what backward computes again",
+     [](S& s, const V& v) {
+       s.memory.recompute = v.choice<std::optional<Recompute>>({{"auto", std::nullopt},
+                                                                {"none", Recompute::none},
+                                                                {"keep_attention", Recompute::keep_attention},
+                                                                {"layer", Recompute::layer}});
+     }},
+    {"memory.mlp_tile", "auto", "rows at a time through the MLP; 0: all",
+     [](S& s, const V& v) { s.memory.mlp_tile = automatic_or_rows(v); }},
+    {"memory.logits_tile", "auto", "rows at a time through head and loss; 0: all",
+     [](S& s, const V& v) { s.memory.logits_tile = automatic_or_rows(v); }},
+
     {"output.directory", "runs/NAME", "where results go; NAME: the configuration file's, without .yaml",
      [](S& s, const V& v) { s.output.directory = v.path_from_working_directory(); }},
     {"output.save_model", "true", "write a Hugging Face directory to output.directory/model at the end",
@@ -114,6 +131,8 @@ constexpr auto keys = std::to_array<ConfigKey>({
      }},
     {"runtime.threads", "auto", "CPU threads of a rank; auto: its share of the cores",
      [](S& s, const V& v) { s.runtime.threads = automatic_or_count(v); }},
+    {"runtime.memory_budget", "auto", "what a rank may use, in bytes or KB, MB, GB, TB; auto: what the device has",
+     [](S& s, const V& v) { s.runtime.memory_budget = v.is_word("auto") ? 0 : v.bytes(); }},
 });
 
 constexpr auto sections = std::to_array<std::string_view>(

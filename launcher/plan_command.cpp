@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "launcher/budget.h"
 #include "launcher/config_file.h"
 #include "launcher/environment.h"
 #include "runtime/plan_report.h"
@@ -15,7 +16,7 @@ void plan_command(const PlanArguments& arguments) {
   const Launch launch = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = ranks};
   const int threads = settings.runtime.threads > 0 ? settings.runtime.threads
                                                    : threads_per_rank(launch, available_cores(process_variables()));
-  const PlanReport report = plan_run(settings, ranks, threads);
+  const PlanReport report = plan_run(settings, ranks, threads, memory_budget(settings, ranks));
   std::fputs((arguments.json ? as_json(report) : as_table(report)).c_str(), stdout);
 }
 

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <sstream>
 
 #include "kernels/device.h"
+#include "launcher/budget.h"
 #include "launcher/command_line.h"
 #include "launcher/config_file.h"
 #include "launcher/mpirun.h"
@@ -24,10 +26,12 @@ std::string joined(std::span<const std::string> words) {
   return text;
 }
 
-// The device with the memory that the run will need, and not a byte more.
-std::unique_ptr<Device> make_device(const PreparedRun& run, int threads) {
+// Decides what is kept and what is computed again, and makes a device with the memory that takes, and not a byte more.
+std::unique_ptr<Device> make_device(PreparedRun& run, int threads, int64_t budget) {
   const DeviceOptions options = {.threads = threads, .poison = run.settings.debug.poison};
-  RankPlan plan = plan_rank(run.settings, run.model, run.mesh, cpu_workspace_sizes(threads));
+  RankPlan plan = fit_rank(run.settings, run.model, run.mesh, threads, budget);
+  run.memory = plan.rule;
+  spdlog::info("memory: {} bytes of {} a rank, with {}", plan.memory.extent, budget, plan.rule.to_string());
   if (run.settings.runtime.device == DeviceKind::cuda) return make_cuda_device(options, std::move(plan.memory));
   return make_cpu_device(options, std::move(plan.memory));
 }
@@ -62,9 +66,11 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
     if (transport.rank() == 0) show_dry_run(run);
     return;
   }
-  const std::unique_ptr<Device> device = make_device(run, choose_threads(settings, launch));
-  device->set_progress([&transport] { transport.progress(); });
   log_lines(run.summary());
+  const int local_ranks = std::max(1, launch.local_ranks.value_or(transport.size()));
+  const int64_t budget = smallest_of_all(memory_budget(settings, local_ranks), transport);
+  const std::unique_ptr<Device> device = make_device(run, choose_threads(settings, launch), budget);
+  device->set_progress([&transport] { transport.progress(); });
   spdlog::info("ranks: {}, each on {}; results in {}", transport.size(), device->description(),
                settings.output.directory.string());
   const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "runtime/run.h"
@@ -19,19 +20,15 @@ double teraflops(double operations) {
 
 }  // namespace
 
-PlanReport plan_run(const Settings& settings, int ranks, int threads) {
+PlanReport plan_run(const Settings& settings, int ranks, int threads, int64_t budget) {
   const ModelConfig model = ModelConfig::read(settings.model.path).with_window(settings.attention.sliding_window);
   check_against_model(settings, model);
+  const Mesh mesh = resolve_mesh(settings.parallel, 0, ranks);
   PlanReport report{
-      .settings = settings, .model = model, .mesh = resolve_mesh(settings.parallel, 0, ranks), .worst = {}};
-  for (int rank = 0; rank < std::min(ranks, 2); ++rank) {
-    const Mesh mesh = resolve_mesh(settings.parallel, rank, ranks);
-    RankPlan plan = plan_rank(settings, model, mesh, cpu_workspace_sizes(threads));
-    if (rank == 0 || plan.memory.extent > report.worst.memory.extent) {
-      report.worst = std::move(plan);
-      report.mesh = mesh;
-    }
-  }
+      .ranks = ranks, .budget = budget, .worst = {}, .ladder = plan_ladder(settings, model, mesh, threads)};
+  const auto fitting = std::ranges::find_if(report.ladder, [&](const RungPlan& r) { return r.peak_bytes <= budget; });
+  const MemoryRule& rule = fitting == report.ladder.end() ? report.ladder.back().rule : fitting->rule;
+  report.worst = plan_rank(settings, model, mesh, rule, threads);
   return report;
 }
 
@@ -45,12 +42,20 @@ std::string as_table(const PlanReport& report) {
   }
   text += fmt::format("{:<16}{:>20}{:>14}\n", "between buffers", plan.memory.extent - plan.memory.peak_bytes,
                       gibibytes(plan.memory.extent - plan.memory.peak_bytes));
-  text += fmt::format("{:<16}{:>20}{:>14}   rank {} of {}\n", "peak", plan.memory.extent, gibibytes(plan.memory.extent),
-                      report.mesh.rank, report.mesh.size());
+  text += fmt::format("{:<16}{:>20}{:>14}   on rank 0 of {}\n", "peak", plan.memory.extent,
+                      gibibytes(plan.memory.extent), report.ranks);
+  text += fmt::format("{:<16}{:>20}{:>14}   {}\n", "budget", report.budget, gibibytes(report.budget),
+                      report.fits() ? "fits" : "DOES NOT FIT");
   text += fmt::format("\na step and rank: {:.3f} TFLOP in attention, {:.3f} TFLOP in other products\n",
                       teraflops(plan.operations.attention), teraflops(plan.operations.matmul));
   text += fmt::format("sent a step and rank: {} around the ring, {} of weights and gradients\n",
                       gibibytes(plan.ring_bytes), gibibytes(plan.parameter_bytes));
+  text += "\nwhat may be chosen, cheapest in computation first:\n";
+  for (const RungPlan& rung : report.ladder) {
+    text +=
+        fmt::format("{} {:>14} {:>10.3f} TFLOP  {}\n", rung.rule == plan.rule ? "->" : "  ", gibibytes(rung.peak_bytes),
+                    teraflops(rung.operations.attention + rung.operations.matmul), rung.rule.to_string());
+  }
   return text;
 }
 
@@ -61,8 +66,11 @@ std::string as_json(const PlanReport& report) {
   for (int i = 0; i < purpose_count; ++i) at_peak[name_of(static_cast<Purpose>(i))] = bytes[static_cast<size_t>(i)];
   const nlohmann::ordered_json json = {{"peak_bytes", plan.memory.extent},
                                        {"live_bytes", plan.memory.peak_bytes},
-                                       {"worst_rank", report.mesh.rank},
-                                       {"ranks", report.mesh.size()},
+                                       {"worst_rank", 0},
+                                       {"ranks", report.ranks},
+                                       {"memory_budget", report.budget},
+                                       {"fits", report.fits()},
+                                       {"memory", plan.rule.to_string()},
                                        {"bytes_at_peak", at_peak},
                                        {"attention_flops", plan.operations.attention},
                                        {"matmul_flops", plan.operations.matmul},

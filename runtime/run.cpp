@@ -82,8 +82,10 @@ PreparedRun prepare(const Settings& settings, int rank, int ranks) {
   PreparedRun run{.settings = settings,
                   .model = ModelConfig::read(settings.model.path).with_window(settings.attention.sliding_window),
                   .mesh = resolve_mesh(settings.parallel, rank, ranks),
+                  .memory = {},
                   .sequences = nullptr};
   check_against_model(settings, run.model);
+  run.memory = memory_ladder(settings, run.model, run.mesh).front();
   if (settings.model.init == Initialization::pretrained) open_weights(settings.model.path, run.model);
   run.sequences =
       std::make_unique<SequenceSet>(open_documents(settings.data.train, run.model.vocabulary), settings.data);

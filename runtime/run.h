@@ -9,6 +9,7 @@
 #include "parallel/mesh.h"
 #include "parallel/transport.h"
 #include "runtime/data/sequences.h"
+#include "runtime/memory_rule.h"
 #include "runtime/model_config.h"
 #include "runtime/settings.h"
 
@@ -19,6 +20,7 @@ struct PreparedRun {
   Settings settings;
   ModelConfig model;
   Mesh mesh;
+  MemoryRule memory;  // the cheapest in computation, until another is chosen
   std::unique_ptr<SequenceSet> sequences;
 
   [[nodiscard]] std::string summary() const;  // several lines: model, data, mesh, layout

@@ -61,6 +61,20 @@ struct TrainSettings {
   int64_t micro_batch_size = 1;
 };
 
+// What is kept from forward to backward; see docs/memory.md.
+enum class Recompute : uint8_t {
+  none,            // everything is kept
+  keep_attention,  // each layer's input, attention's output and log-sums; attention is never computed twice
+  layer,           // each layer's input
+};
+
+// nullopt: auto. Rows at a time; 0: all.
+struct MemorySettings {
+  std::optional<Recompute> recompute;
+  std::optional<int64_t> mlp_tile;
+  std::optional<int64_t> logits_tile;
+};
+
 struct OutputSettings {
   std::filesystem::path directory;
   bool save_model = true;
@@ -74,7 +88,8 @@ struct DebugSettings {
 
 struct RuntimeSettings {
   DeviceKind device = DeviceKind::automatic;
-  int threads = 0;  // 0: auto
+  int threads = 0;            // 0: auto
+  int64_t memory_budget = 0;  // bytes a rank may use; 0: auto, what the device has
 };
 
 struct Settings {
@@ -84,6 +99,7 @@ struct Settings {
   ParallelSettings parallel;
   OptimizerSettings optimizer;
   TrainSettings train;
+  MemorySettings memory;
   OutputSettings output;
   DebugSettings debug;
   RuntimeSettings runtime;

@@ -21,7 +21,7 @@ Trainer::Trainer(PreparedRun& run, Device& device, Transport& transport, Listene
       stream_(device.compute_stream()),
       parameters_(device, transport, run.settings.model.dtype, qwen3_units(run.model), stream_),
       attention_(device, transport, run.mesh),
-      decoder_(run.model, device, attention_, parameters_, run.settings.model.dtype),
+      decoder_(run.model, device, attention_, parameters_, run.settings.model.dtype, run.memory),
       batches_(run.settings, run.model, run.mesh, device) {}
 
 void Trainer::set_weights() {

@@ -23,4 +23,4 @@ if [[ $(cat "$environment/packages" 2>/dev/null) != "${packages[*]}" ]]; then
   "$environment/bin/pip" install --quiet --no-cache-dir "${packages[@]}"
   echo "${packages[*]}" >"$environment/packages"
 fi
-HF_HUB_OFFLINE=1 "$environment/bin/python" "$root/scripts/check_transformers.py" "$executable"
+HF_HUB_OFFLINE=1 "$environment/bin/python" "$root/scripts/check_transformers.py" "$(realpath "$executable")"

@@ -15,8 +15,13 @@ namespace annulus {
 class Decoder {
  public:
   Decoder(const ModelConfig& model, Device& device, RingAttention& attention, ShardedParameters& parameters,
-          DType dtype)
-      : model_(model), device_(device), parameters_(parameters), layer_(model, device, attention), dtype_(dtype) {}
+          DType dtype, const MemoryRule& rule)
+      : model_(model),
+        device_(device),
+        parameters_(parameters),
+        layer_(model, device, attention, rule),
+        dtype_(dtype),
+        rule_(rule) {}
 
   // Adds the sum of the rows' losses to `loss` (1) float64 and its gradient to the shards. `backward_begins` is called
   // between the two halves.
@@ -24,9 +29,17 @@ class Decoder {
                         const std::function<void()>& backward_begins);
 
  private:
-  std::vector<LayerActivations> forward(const MicroBatch& batch, const View& output, Stream stream);
+  // What the layers keep; `work` has an entry a layer, or one that all of them use.
+  struct Kept {
+    std::vector<LayerKept> layers;
+    std::vector<LayerWork> work;
+  };
+
+  [[nodiscard]] Kept allocate(int64_t rows);
+  void forward(const MicroBatch& batch, const Kept& kept, const View& output, Stream stream);
   void head(const MicroBatch& batch, const View& output, const View& gradient, const View& loss, Stream stream);
-  void backward(const MicroBatch& batch, std::vector<LayerActivations> kept, const View& gradient, Stream stream);
+  void backward(const MicroBatch& batch, Kept kept, const View& gradient, Stream stream);
+  [[nodiscard]] const LayerWork& work(const Kept& kept, int64_t layer) const;
   [[nodiscard]] const LocalMask& mask(const MicroBatch& batch, int64_t layer) const;
 
   const ModelConfig& model_;
@@ -34,6 +47,7 @@ class Decoder {
   ShardedParameters& parameters_;
   DecoderLayer layer_;
   DType dtype_;
+  MemoryRule rule_;
 };
 
 }  // namespace annulus

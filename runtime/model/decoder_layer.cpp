@@ -1,139 +1,200 @@
 #include "runtime/model/decoder_layer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/model/linear.h"
 
 namespace annulus {
 
-LayerActivations::LayerActivations(Device& device, const ModelConfig& m, int64_t rows, DType dtype) {
-  const auto keep = [&](const Shape& shape, DType type, Purpose purpose) {
-    return device.allocate(shape, type, purpose);
-  };
+LayerKept::LayerKept(Device& device, const ModelConfig& m, int64_t rows, DType dtype, const MemoryRule& rule)
+    : input(device.allocate({rows, m.hidden}, dtype, Purpose::checkpoints)) {
+  if (!rule.keeps_attention()) return;
+  attended = device.allocate({rows, m.heads, m.head_dim}, dtype, Purpose::checkpoints);
+  log_sum = device.allocate({rows, m.heads}, DType::float32, Purpose::checkpoints);
+}
+
+LayerWork::LayerWork(Device& device, const ModelConfig& m, int64_t rows, DType dtype, const MemoryRule& rule) {
   const Shape hidden{rows, m.hidden}, per_row{rows};
   const Shape queries{rows, m.heads, m.head_dim}, keys{rows, m.kv_heads, m.head_dim};
-  input = keep(hidden, dtype, Purpose::checkpoints);
-  input_rstd = keep(per_row, DType::float32, Purpose::attention);
-  normed = keep(hidden, dtype, Purpose::attention);
-  query_raw = keep(queries, dtype, Purpose::attention);
-  key_raw = keep(keys, dtype, Purpose::attention);
-  query_rstd = keep({rows, m.heads}, DType::float32, Purpose::attention);
-  key_rstd = keep({rows, m.kv_heads}, DType::float32, Purpose::attention);
-  query = keep(queries, dtype, Purpose::attention);
-  key = keep(keys, dtype, Purpose::attention);
-  value = keep(keys, dtype, Purpose::attention);
-  attended = keep(queries, dtype, Purpose::attention);
-  log_sum = keep({rows, m.heads}, DType::float32, Purpose::attention);
-  middle = keep(hidden, dtype, Purpose::mlp);
-  middle_rstd = keep(per_row, DType::float32, Purpose::mlp);
-  middle_normed = keep(hidden, dtype, Purpose::mlp);
-  gate_up = keep({rows, 2 * m.intermediate}, dtype, Purpose::mlp);
-  activated = keep({rows, m.intermediate}, dtype, Purpose::mlp);
+  const int64_t mlp_rows = std::min(rows, rule.mlp_rows);
+  input_rstd = device.allocate(per_row, DType::float32, Purpose::attention);
+  normed = device.allocate(hidden, dtype, Purpose::attention);
+  query_raw = device.allocate(queries, dtype, Purpose::attention);
+  key_raw = device.allocate(keys, dtype, Purpose::attention);
+  query_rstd = device.allocate({rows, m.heads}, DType::float32, Purpose::attention);
+  key_rstd = device.allocate({rows, m.kv_heads}, DType::float32, Purpose::attention);
+  query = device.allocate(queries, dtype, Purpose::attention);
+  key = device.allocate(keys, dtype, Purpose::attention);
+  value = device.allocate(keys, dtype, Purpose::attention);
+  if (!rule.keeps_attention()) {
+    attended = device.allocate(queries, dtype, Purpose::attention);
+    log_sum = device.allocate({rows, m.heads}, DType::float32, Purpose::attention);
+  }
+  middle = device.allocate(hidden, dtype, Purpose::mlp);
+  middle_rstd = device.allocate(per_row, DType::float32, Purpose::mlp);
+  middle_normed = device.allocate(hidden, dtype, Purpose::mlp);
+  gate_up = device.allocate({mlp_rows, 2 * m.intermediate}, dtype, Purpose::mlp);
+  activated = device.allocate({mlp_rows, m.intermediate}, dtype, Purpose::mlp);
 }
 
 float DecoderLayer::attention_scale() const {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(model_.head_dim)));
 }
 
-void DecoderLayer::forward(const View& output, LayerActivations& kept, const LayerParameters& weights,
-                           const MicroBatch& batch, const LocalMask& mask, Stream stream) const {
+View DecoderLayer::attended(const LayerKept& kept, const LayerWork& work) const {
+  return rule_.keeps_attention() ? kept.attended : work.attended;
+}
+
+View DecoderLayer::log_sum(const LayerKept& kept, const LayerWork& work) const {
+  return rule_.keeps_attention() ? kept.log_sum : work.log_sum;
+}
+
+int64_t DecoderLayer::mlp_rows(int64_t rows) const {
+  return std::min(rows, rule_.mlp_rows);
+}
+
+void DecoderLayer::forward(const View& output, const LayerKept& kept, const LayerWork& work,
+                           const LayerParameters& weights, const MicroBatch& batch, const LocalMask& mask,
+                           Stream stream) const {
+  project(kept, work, weights, batch, stream);   // 1. to 3.
+  attend(kept, work, mask, stream);              // 4.
+  leave_attention(kept, work, weights, stream);  // 5. and 6.
+  const int64_t rows = output.rows(), tile = mlp_rows(rows);
+  device_.copy(output, work.middle, stream);
+  for (int64_t begin = 0; begin < rows; begin += tile) {
+    const int64_t end = std::min(rows, begin + tile);
+    mlp_inside(work, weights, begin, end, stream);  // 7.
+    // 8. Back into the residual stream.
+    linear(device_, output.slice(begin, end), work.activated->slice(0, end - begin), weights.down, true, stream);
+  }
+}
+
+void DecoderLayer::recompute(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
+                             const MicroBatch& batch, const LocalMask& mask, Stream stream) const {
+  project(kept, work, weights, batch, stream);
+  if (!rule_.keeps_attention()) attend(kept, work, mask, stream);
+  leave_attention(kept, work, weights, stream);
+}
+
+void DecoderLayer::project(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
+                           const MicroBatch& batch, Stream stream) const {
   // 1. Normalise.
   device_.rms_norm_forward(
-      {.output = kept.normed, .rstd = kept.input_rstd, .input = kept.input, .weight = weights.input_norm, .eps = eps()},
+      {.output = work.normed, .rstd = work.input_rstd, .input = kept.input, .weight = weights.input_norm, .eps = eps()},
       stream);
   // 2. Queries, keys and values.
-  linear(device_, kept.query_raw, kept.normed, weights.query, false, stream);
-  linear(device_, kept.key_raw, kept.normed, weights.key, false, stream);
-  linear(device_, kept.value, kept.normed, weights.value, false, stream);
+  linear(device_, work.query_raw, work.normed, weights.query, false, stream);
+  linear(device_, work.key_raw, work.normed, weights.key, false, stream);
+  linear(device_, work.value, work.normed, weights.value, false, stream);
   // 3. Normalise and rotate each head.
-  device_.head_norm_rotary_forward({.output = kept.query,
-                                    .rstd = kept.query_rstd,
-                                    .input = kept.query_raw,
+  device_.head_norm_rotary_forward({.output = work.query,
+                                    .rstd = work.query_rstd,
+                                    .input = work.query_raw,
                                     .weight = weights.query_norm,
                                     .cosine = batch.cosine,
                                     .sine = batch.sine,
                                     .eps = eps()},
                                    stream);
-  device_.head_norm_rotary_forward({.output = kept.key,
-                                    .rstd = kept.key_rstd,
-                                    .input = kept.key_raw,
+  device_.head_norm_rotary_forward({.output = work.key,
+                                    .rstd = work.key_rstd,
+                                    .input = work.key_raw,
                                     .weight = weights.key_norm,
                                     .cosine = batch.cosine,
                                     .sine = batch.sine,
                                     .eps = eps()},
                                    stream);
+}
+
+void DecoderLayer::attend(const LayerKept& kept, const LayerWork& work, const LocalMask& mask, Stream stream) const {
   // 4. Attend, around the ring.
-  attention_.forward({.query = kept.query,
-                      .key = kept.key,
-                      .value = kept.value,
+  attention_.forward({.query = work.query,
+                      .key = work.key,
+                      .value = work.value,
                       .scale = attention_scale(),
-                      .output = kept.attended,
-                      .log_sum = kept.log_sum},
+                      .output = attended(kept, work),
+                      .log_sum = log_sum(kept, work)},
                      mask, stream);
+}
+
+void DecoderLayer::leave_attention(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
+                                   Stream stream) const {
   // 5. Back into the residual stream.
-  device_.copy(kept.middle, kept.input, stream);
-  linear(device_, kept.middle, kept.attended, weights.output, true, stream);
-  // 6. The gated MLP, likewise.
-  device_.rms_norm_forward({.output = kept.middle_normed,
-                            .rstd = kept.middle_rstd,
-                            .input = kept.middle,
+  device_.copy(work.middle, kept.input, stream);
+  linear(device_, work.middle, attended(kept, work), weights.output, true, stream);
+  // 6. Normalise for the gated MLP.
+  device_.rms_norm_forward({.output = work.middle_normed,
+                            .rstd = work.middle_rstd,
+                            .input = work.middle,
                             .weight = weights.mlp_norm,
                             .eps = eps()},
                            stream);
-  linear(device_, kept.gate_up, kept.middle_normed, weights.gate_up, false, stream);
-  device_.swiglu_forward(kept.activated, kept.gate_up, stream);
-  device_.copy(output, kept.middle, stream);
-  linear(device_, output, kept.activated, weights.down, true, stream);
 }
 
-void DecoderLayer::backward(const View& residual_gradient, const LayerActivations& kept, const LayerParameters& weights,
-                            const LayerParameters& gradients, const MicroBatch& batch, const LocalMask& mask,
-                            Stream stream) const {
-  mlp_backward(residual_gradient, kept, weights, gradients, stream);
-  attention_backward(residual_gradient, kept, weights, gradients, batch, mask, stream);
+void DecoderLayer::mlp_inside(const LayerWork& work, const LayerParameters& weights, int64_t begin, int64_t end,
+                              Stream stream) const {
+  // 7. Gate and up, and the gate's activation.
+  const View gate_up = work.gate_up->slice(0, end - begin);
+  linear(device_, gate_up, work.middle_normed->slice(begin, end), weights.gate_up, false, stream);
+  device_.swiglu_forward(work.activated->slice(0, end - begin), gate_up, stream);
 }
 
-void DecoderLayer::mlp_backward(const View& residual_gradient, const LayerActivations& kept,
-                                const LayerParameters& weights, const LayerParameters& gradients, Stream stream) const {
-  const Tensor activated_gradient = device_.allocate(kept.activated->shape(), residual_gradient.dtype(), Purpose::mlp);
-  linear_weight_gradient(device_, gradients.down, residual_gradient, kept.activated, stream);
-  linear_input_gradient(device_, activated_gradient, residual_gradient, weights.down, false, stream);
-  const View gate_up_gradient = kept.gate_up;  // in place: nobody needs the values after this
-  device_.swiglu_backward(gate_up_gradient, activated_gradient, kept.gate_up, stream);
+void DecoderLayer::backward(const View& residual_gradient, const LayerKept& kept, const LayerWork& work,
+                            const LayerParameters& weights, const LayerParameters& gradients, const MicroBatch& batch,
+                            const LocalMask& mask, Stream stream) const {
+  mlp_backward(residual_gradient, work, weights, gradients, stream);
+  attention_backward(residual_gradient, kept, work, weights, gradients, batch, mask, stream);
+}
+
+void DecoderLayer::mlp_backward(const View& residual_gradient, const LayerWork& work, const LayerParameters& weights,
+                                const LayerParameters& gradients, Stream stream) const {
+  const int64_t rows = residual_gradient.rows(), tile = mlp_rows(rows);
+  const bool inside_is_kept = rule_.keeps_work() && tile == rows;
+  const Tensor activated_gradient = device_.allocate(work.activated->shape(), residual_gradient.dtype(), Purpose::mlp);
   const Tensor normed_gradient = device_.allocate(residual_gradient.shape(), residual_gradient.dtype(), Purpose::mlp);
-  linear_weight_gradient(device_, gradients.gate_up, gate_up_gradient, kept.middle_normed, stream);
-  linear_input_gradient(device_, normed_gradient, gate_up_gradient, weights.gate_up, false, stream);
+  for (int64_t begin = 0; begin < rows; begin += tile) {
+    const int64_t end = std::min(rows, begin + tile), count = end - begin;
+    if (!inside_is_kept) mlp_inside(work, weights, begin, end, stream);
+    const View output_gradient = residual_gradient.slice(begin, end);
+    const View inner_gradient = activated_gradient->slice(0, count);
+    const View gate_up = work.gate_up->slice(0, count);  // becomes its gradient: nobody needs the values after this
+    linear_weight_gradient(device_, gradients.down, output_gradient, work.activated->slice(0, count), stream);
+    linear_input_gradient(device_, inner_gradient, output_gradient, weights.down, false, stream);
+    device_.swiglu_backward(gate_up, inner_gradient, gate_up, stream);
+    linear_weight_gradient(device_, gradients.gate_up, gate_up, work.middle_normed->slice(begin, end), stream);
+    linear_input_gradient(device_, normed_gradient->slice(begin, end), gate_up, weights.gate_up, false, stream);
+  }
   device_.rms_norm_backward({.input_gradient = residual_gradient,
                              .weight_gradient = gradients.mlp_norm,
                              .output_gradient = normed_gradient,
-                             .input = kept.middle,
-                             .rstd = kept.middle_rstd,
+                             .input = work.middle,
+                             .rstd = work.middle_rstd,
                              .weight = weights.mlp_norm},
                             stream);
 }
 
-void DecoderLayer::attention_backward(const View& residual_gradient, const LayerActivations& kept,
+void DecoderLayer::attention_backward(const View& residual_gradient, const LayerKept& kept, const LayerWork& work,
                                       const LayerParameters& weights, const LayerParameters& gradients,
                                       const MicroBatch& batch, const LocalMask& mask, Stream stream) const {
   const DType dtype = residual_gradient.dtype();
-  const Shape& queries = kept.query->shape();
-  const Shape& keys = kept.key->shape();
+  const Shape& queries = work.query->shape();
+  const Shape& keys = work.key->shape();
   const auto room = [&](const Shape& shape, DType type) { return device_.allocate(shape, type, Purpose::attention); };
 
   // 5. The residual branch: gradient of what attention gave.
   const Tensor attended_gradient = room(queries, dtype);
-  linear_weight_gradient(device_, gradients.output, residual_gradient, kept.attended, stream);
+  linear_weight_gradient(device_, gradients.output, residual_gradient, attended(kept, work), stream);
   linear_input_gradient(device_, attended_gradient, residual_gradient, weights.output, false, stream);
   // 4. Around the ring again.
   const Tensor query_gradient = room(queries, DType::float32);
   const Tensor key_gradient = room(keys, DType::float32);
   const Tensor value_gradient = room(keys, DType::float32);
-  attention_.backward({.query = kept.query,
-                       .key = kept.key,
-                       .value = kept.value,
+  attention_.backward({.query = work.query,
+                       .key = work.key,
+                       .value = work.value,
                        .scale = attention_scale(),
-                       .output = kept.attended,
-                       .log_sum = kept.log_sum,
+                       .output = attended(kept, work),
+                       .log_sum = log_sum(kept, work),
                        .output_gradient = attended_gradient,
                        .query_gradient = query_gradient,
                        .key_gradient = key_gradient,
@@ -146,8 +207,8 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
   device_.head_norm_rotary_backward({.input_gradient = query_raw_gradient,
                                      .weight_gradient = gradients.query_norm,
                                      .output_gradient = query_gradient,
-                                     .input = kept.query_raw,
-                                     .rstd = kept.query_rstd,
+                                     .input = work.query_raw,
+                                     .rstd = work.query_rstd,
                                      .weight = weights.query_norm,
                                      .cosine = batch.cosine,
                                      .sine = batch.sine},
@@ -155,17 +216,17 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
   device_.head_norm_rotary_backward({.input_gradient = key_raw_gradient,
                                      .weight_gradient = gradients.key_norm,
                                      .output_gradient = key_gradient,
-                                     .input = kept.key_raw,
-                                     .rstd = kept.key_rstd,
+                                     .input = work.key_raw,
+                                     .rstd = work.key_rstd,
                                      .weight = weights.key_norm,
                                      .cosine = batch.cosine,
                                      .sine = batch.sine},
                                     stream);
   device_.copy(value_raw_gradient, value_gradient, stream);
   // 2. Through the projections.
-  linear_weight_gradient(device_, gradients.query, query_raw_gradient, kept.normed, stream);
-  linear_weight_gradient(device_, gradients.key, key_raw_gradient, kept.normed, stream);
-  linear_weight_gradient(device_, gradients.value, value_raw_gradient, kept.normed, stream);
+  linear_weight_gradient(device_, gradients.query, query_raw_gradient, work.normed, stream);
+  linear_weight_gradient(device_, gradients.key, key_raw_gradient, work.normed, stream);
+  linear_weight_gradient(device_, gradients.value, value_raw_gradient, work.normed, stream);
   const Tensor normed_gradient = room(residual_gradient.shape(), DType::float32);  // of three terms
   linear_input_gradient(device_, normed_gradient, query_raw_gradient, weights.query, false, stream);
   linear_input_gradient(device_, normed_gradient, key_raw_gradient, weights.key, true, stream);
@@ -175,7 +236,7 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
                              .weight_gradient = gradients.input_norm,
                              .output_gradient = normed_gradient,
                              .input = kept.input,
-                             .rstd = kept.input_rstd,
+                             .rstd = work.input_rstd,
                              .weight = weights.input_norm},
                             stream);
 }

@@ -5,21 +5,10 @@
 #include "runtime/model/linear.h"
 
 namespace annulus {
-namespace {
-
-// Rows of logits at a time: large enough for full speed in the products, small enough not to show in the memory.
-int64_t tile_rows(int64_t rows, int64_t vocabulary) {
-  constexpr int64_t elements = int64_t{1} << 24;
-  return std::min(rows, std::max<int64_t>(64, elements / vocabulary));
-}
-
-}  // namespace
-
 void head_loss(Device& device, const ModelConfig& model, const View& input, const View& input_gradient,
-               const HeadParameters& weights, const HeadParameters& gradients, const MicroBatch& batch,
+               const HeadParameters& weights, const HeadParameters& gradients, const MicroBatch& batch, int64_t tile,
                const View& loss, Stream stream) {
   const int64_t rows = input.rows();
-  const int64_t tile = tile_rows(rows, model.vocabulary);
   const Tensor rstd = device.allocate({rows}, DType::float32, Purpose::logits);
   const Tensor normed = device.allocate(input.shape(), input.dtype(), Purpose::logits);
   const Tensor normed_gradient = device.allocate(input.shape(), input.dtype(), Purpose::logits);

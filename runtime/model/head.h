@@ -13,10 +13,10 @@ struct HeadParameters {
   View projection;  // (vocabulary, hidden)
 };
 
-// Adds the rows' losses to `loss` (1) float64, writes the gradient of their sum to input_gradient (rows, hidden) and
-// adds those of the parameters to `gradients` (float32).
+// Takes at most `tile` rows at a time. Adds the rows' losses to `loss` (1) float64, writes the gradient of their sum to
+// input_gradient (rows, hidden) and adds those of the parameters to `gradients` (float32).
 void head_loss(Device& device, const ModelConfig& model, const View& input, const View& input_gradient,
-               const HeadParameters& weights, const HeadParameters& gradients, const MicroBatch& batch,
+               const HeadParameters& weights, const HeadParameters& gradients, const MicroBatch& batch, int64_t tile,
                const View& loss, Stream stream);
 
 }  // namespace annulus

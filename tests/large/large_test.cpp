@@ -183,7 +183,7 @@ class LargeHead : public LargeBuffers {
     const Tensor norm_gradient = zeros({hidden}, DType::float32);
     const Tensor projection_gradient = zeros({vocabulary, hidden}, DType::float32);
     const Tensor loss = zeros({1}, DType::float64);
-    head_loss(*device_, model, input, input_gradient, weights, {norm_gradient, projection_gradient}, batch, loss,
+    head_loss(*device_, model, input, input_gradient, weights, {norm_gradient, projection_gradient}, batch, 65536, loss,
               stream_);
     HeadResults results{.input_gradient = values_of(last_rows(input_gradient, tail)),
                         .norm_gradient = values_of(norm_gradient),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -39,9 +40,9 @@ Outcome run(Settings settings, const std::filesystem::path& output, int ranks) {
   Outcome outcome;
   run_as_threads(ranks, [&](Transport& transport) {
     PreparedRun prepared = prepare(settings, transport.rank(), ranks);
-    const auto device =
-        make_cpu_device({.threads = 1, .poison = settings.debug.poison},
-                        plan_rank(settings, prepared.model, prepared.mesh, cpu_workspace_sizes(1)).memory);
+    RankPlan plan = fit_rank(settings, prepared.model, prepared.mesh, 1, std::numeric_limits<int64_t>::max());
+    prepared.memory = plan.rule;
+    const auto device = make_cpu_device({.threads = 1, .poison = settings.debug.poison}, std::move(plan.memory));
     std::vector<StepReport> ignored;
     Recorder recorder(transport.rank() == 0 ? outcome.reports : ignored);
     train(prepared, *device, transport, recorder);
@@ -179,6 +180,9 @@ void check_splits(int seed, DType dtype, int splits, const Bounds& bounds) {
                          .data_parallel_size = static_cast<int>(choose.between(1, 2)),
                          .layout = choose.coin() ? LayoutKind::zigzag : LayoutKind::contiguous};
     settings.train.micro_batch_size = choose.between(1, 3);
+    settings.memory = {.recompute = choose.of({Recompute::none, Recompute::keep_attention, Recompute::layer}),
+                       .mlp_tile = choose.of<int64_t>({0, 0, 7}),
+                       .logits_tile = choose.of<int64_t>({0, 16})};
     settings.debug.poison = choose.coin();
     SCOPED_TRACE(fmt::format("context {} x data {}, {}, micro-batch {}", settings.parallel.context_parallel_size,
                              settings.parallel.data_parallel_size,
@@ -189,6 +193,31 @@ void check_splits(int seed, DType dtype, int splits, const Bounds& bounds) {
     expect_equivalent(outcome, one, unsplit, bounds);
     if (dtype == DType::float32) {
       expect_same_weights(outcome, one, read_tensors(folder / "source" / "model.safetensors"));
+    }
+  }
+}
+
+// What is computed again is computed from the same numbers in the same order.
+TEST(MemoryRules, GiveTheSameBits) {
+  const TemporaryDirectory folder;
+  TinyModel model;
+  model.layers = 5;
+  write_model(folder / "source", model, 3);
+  write_documents(folder / "documents.jsonl",
+                  random_documents(std::vector<int64_t>{900, 30, 700}, model.vocabulary, 5));
+  Settings settings;
+  settings.data = {.train = folder / "documents.jsonl", .sequence_length = 611};
+  settings.train = {.steps = 2, .global_batch_size = 2};
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    settings.model = {.path = folder / "source", .dtype = dtype};
+    settings.memory = {.recompute = Recompute::none, .mlp_tile = 0, .logits_tile = 0};
+    const Outcome kept = run(settings, folder / "kept", 3);
+    for (const Recompute recompute : {Recompute::keep_attention, Recompute::layer}) {
+      settings.memory.recompute = recompute;
+      const Outcome again = run(settings, folder / "again", 3);
+      for (const auto& [name, tensor] : kept.gradient) EXPECT_EQ(again.gradient.at(name).values, tensor.values) << name;
+      for (const auto& [name, tensor] : kept.weights) EXPECT_EQ(again.weights.at(name).values, tensor.values) << name;
+      EXPECT_LT(again.reports[0].peak_bytes, kept.reports[0].peak_bytes);
     }
   }
 }
