@@ -47,7 +47,7 @@ class FaultyListener : public Listener {
 };
 
 void train_rank(const Words& words, Listener& listener, Transport& transport) {
-  const TrainArguments arguments = parse_command_line(words).train;
+  const TrainArguments arguments = std::get<TrainArguments>(parse_command_line(words).command);
   const Settings settings = load_settings(arguments.config, arguments.overrides);
   PreparedRun run = prepare(settings, transport.rank(), transport.size());
   const std::unique_ptr<Device> device = make_cpu_device({.threads = settings.runtime.threads});

@@ -16,11 +16,23 @@ TinyRun::TinyRun(const TinyModel& model, std::span<const TinyDocument> documents
                    "runtime: {device: cpu, threads: 1}\n");
 }
 
-Finished TinyRun::start(const std::string& name, int ranks, const Words& more_settings,
-                        const std::map<std::string, std::string>& environment) const {
-  Words words = {"train", (directory_ / "config.yaml").string(), "output.directory=" + output(name).string()};
+Words TinyRun::command(const std::string& name, const Words& more_settings) const {
+  Words words = {name, (directory_ / "config.yaml").string()};
   words.insert(words.end(), settings_.begin(), settings_.end());
   words.insert(words.end(), more_settings.begin(), more_settings.end());
+  return words;
+}
+
+Finished TinyRun::plan(int ranks, const Words& more_settings) const {
+  Words words = command("plan", more_settings);
+  words.insert(words.end(), {"--json", "--ranks", std::to_string(ranks)});
+  return run_annulus(words);
+}
+
+Finished TinyRun::start(const std::string& name, int ranks, const Words& more_settings,
+                        const std::map<std::string, std::string>& environment) const {
+  Words words = command("train", more_settings);
+  words.push_back("output.directory=" + output(name).string());
   if (ranks > 1) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
   return run_annulus(words, environment);
 }

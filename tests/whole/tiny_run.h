@@ -26,12 +26,17 @@ class TinyRun {
   [[nodiscard]] Finished start(const std::string& name, int ranks, const Words& more_settings = {},
                                const std::map<std::string, std::string>& environment = {}) const;
 
+  // `annulus plan --json` of the same.
+  [[nodiscard]] Finished plan(int ranks, const Words& more_settings = {}) const;
+
   [[nodiscard]] std::filesystem::path output(const std::string& name) const { return directory_ / "output" / name; }
   [[nodiscard]] std::filesystem::path model() const { return directory_ / "model"; }
   [[nodiscard]] std::filesystem::path weights() const { return model() / "model.safetensors"; }
   [[nodiscard]] std::filesystem::path documents() const { return directory_ / "documents.jsonl"; }
 
  private:
+  [[nodiscard]] Words command(const std::string& name, const Words& more_settings) const;
+
   TemporaryDirectory directory_;
   Words settings_;
 };
