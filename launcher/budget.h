@@ -3,15 +3,11 @@
 
 #include <cstdint>
 
-#include "parallel/transport.h"
 #include "runtime/settings.h"
 
 namespace annulus {
 
 // runtime.memory_budget, or what the device has: nine tenths of this machine's memory, shared by `local_ranks`. Bytes.
 int64_t memory_budget(const Settings& settings, int local_ranks);
-
-// The smallest of what the ranks say, the same on all of them.
-int64_t smallest_of_all(int64_t value, Transport& transport);
 
 }  // namespace annulus

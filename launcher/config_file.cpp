@@ -1,6 +1,7 @@
 #include "launcher/config_file.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <fstream>
@@ -70,16 +71,47 @@ std::string read_config(const std::filesystem::path& path) {
   return text.str();
 }
 
-// The file's one document; a null node where the file is empty.
+// Where documents begin, without building them.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  [[nodiscard]] const YAML::Mark& last() const { return last_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { last_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+
+ private:
+  YAML::Mark last_;
+};
+
+// The only document of `text`, a null node where there is none; throws YAML::Exception. YAML::Load would leave out what
+// follows the first document, and YAML::LoadAll never comes back from a comma outside of brackets, which yaml-cpp takes
+// for an empty document and does not move past.
+YAML::Node parse_yaml(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  parser.HandleNextDocument(starts);
+  if (!parser) return YAML::Load(text);
+  parser.HandleNextDocument(starts);
+  throw YAML::Exception(starts.last(), "a second document begins, or a comma stands outside of brackets");
+}
+
 YAML::Node parse_config(const std::string& file, const std::string& text) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.empty()) return {};
-    if (documents.size() == 1) return documents.front();
+    return parse_yaml(text);
   } catch (const YAML::Exception& error) {
     refuse(fmt::format("{}:{}", file, error.mark.line + 1), "not YAML: " + error.msg);
   }
-  refuse(file, "holds several YAML documents; expected one");
 }
 
 std::string name_of_key(const std::string& file, const YAML::Node& key) {
@@ -116,7 +148,7 @@ YAML::Node parse_override(const std::string& word, const std::string& text) {
   if (text == "null") return YAML::Node(YAML::NodeType::Null);
   if (!text.starts_with('[')) return YAML::Node(text);
   try {
-    return YAML::Load(text);
+    return parse_yaml(text);
   } catch (const YAML::Exception& error) {
     refuse("command line", fmt::format("{}: not a list: {}", word, error.msg));
   }

@@ -1,6 +1,7 @@
 #include "launcher/mpirun.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -38,7 +39,22 @@ std::vector<std::string> mpirun_command(int ranks, const MpirunSituation& situat
   return command;
 }
 
+namespace {
+
+// Open MPI keeps files of some megabytes between the ranks of a machine, and hangs where it may not.
+void require_room_for_mpi() {
+  constexpr rlim_t enough = 64 << 20;  // bytes
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= enough) return;
+  throw MemoryError(
+      fmt::format("files may be no larger than {} bytes here (ulimit -f), but mpirun needs {}; raise the limit",
+                  limit.rlim_cur, enough));
+}
+
+}  // namespace
+
 void start_under_mpirun(int ranks, std::span<const std::string> words) {
+  require_room_for_mpi();
   if (isatty(STDERR_FILENO) == 1) setenv(terminal_variable, "1", 1);
   const MpirunSituation situation = {.root = geteuid() == 0, .single_copy = single_copy_allowed()};
   std::vector<std::string> command =

@@ -1,23 +1,24 @@
 #include "launcher/plan_command.h"
 
-#include <cstdio>
-
 #include "launcher/budget.h"
 #include "launcher/config_file.h"
 #include "launcher/environment.h"
+#include "launcher/print.h"
 #include "runtime/plan_report.h"
 
 namespace annulus {
 
-void plan_command(const PlanArguments& arguments) {
+void plan_command(const PlanArguments& arguments, const Launch& launch) {
+  if (launch.rank > 0) return;
   const Settings settings = load_settings(arguments.config, arguments.overrides, RequiredKeys::without_data);
-  const int ranks = arguments.ranks.value_or(1);
-  // As `annulus train --ranks` would share out this machine.
-  const Launch launch = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = ranks};
+  const int ranks = arguments.ranks.value_or(launch.ranks.value_or(1));
+  // As `annulus train --ranks` would share out this machine, unless a launcher has.
+  const int local_ranks = launch.local_ranks.value_or(ranks);
+  const Launch shared = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = local_ranks};
   const int threads = settings.runtime.threads > 0 ? settings.runtime.threads
-                                                   : threads_per_rank(launch, available_cores(process_variables()));
-  const PlanReport report = plan_run(settings, ranks, threads, memory_budget(settings, ranks));
-  std::fputs((arguments.json ? as_json(report) : as_table(report)).c_str(), stdout);
+                                                   : threads_per_rank(shared, available_cores(process_variables()));
+  const PlanReport report = plan_run(settings, ranks, threads, memory_budget(settings, local_ranks));
+  print(arguments.json ? as_json(report) : as_table(report));
 }
 
 }  // namespace annulus

@@ -9,10 +9,12 @@
 #include <sstream>
 
 #include "kernels/device.h"
+#include "launcher/agreement.h"
 #include "launcher/budget.h"
 #include "launcher/command_line.h"
 #include "launcher/config_file.h"
 #include "launcher/mpirun.h"
+#include "launcher/output_lock.h"
 #include "launcher/progress.h"
 #include "runtime/plan.h"
 #include "runtime/run.h"
@@ -54,27 +56,44 @@ void log_lines(const std::string& text) {
   for (std::string line; std::getline(lines, line);) spdlog::info(line);
 }
 
-void show_dry_run(const PreparedRun& run) {
-  std::fputs((run.summary() + "nothing trained\n").c_str(), stdout);
+// What train() would be given: all checks, and the device, whose memory is reserved but not touched.
+struct ReadyRun {
+  PreparedRun run;
+  std::unique_ptr<Device> device;
+};
+
+ReadyRun make_ready(PreparedRun run, const Launch& launch, int64_t budget) {
+  ReadyRun ready{std::move(run), nullptr};
+  log_lines(ready.run.summary());
+  ready.device = make_device(ready.run, choose_threads(ready.run.settings, launch), budget);
+  spdlog::info("ranks: {}, each on {}; results in {}", ready.run.mesh.size(), ready.device->description(),
+               ready.run.settings.output.directory.string());
+  return ready;
 }
 
 // One rank from beginning to end; all ranks do the same.
 void train_rank(const TrainArguments& arguments, const Settings& settings, const Launch& launch, Transport& transport) {
   start_log(transport.rank());
+  require_agreement(arguments.dry_run ? "a dry run" : "a run", transport);
+  const int64_t own_budget = memory_budget(settings, launch.local_ranks.value_or(transport.size()));
+  const int64_t budget = smallest_of_all(own_budget, transport);
   PreparedRun run = prepare(settings, transport.rank(), transport.size());
-  if (arguments.dry_run) {
-    if (transport.rank() == 0) show_dry_run(run);
-    return;
-  }
-  log_lines(run.summary());
-  const int local_ranks = std::max(1, launch.local_ranks.value_or(transport.size()));
-  const int64_t budget = smallest_of_all(memory_budget(settings, local_ranks), transport);
-  const std::unique_ptr<Device> device = make_device(run, choose_threads(settings, launch), budget);
-  device->set_progress([&transport] { transport.progress(); });
-  spdlog::info("ranks: {}, each on {}; results in {}", transport.size(), device->description(),
-               settings.output.directory.string());
+  require_agreement(run.fingerprint(), transport);
+  ReadyRun ready = make_ready(std::move(run), launch, budget);
+  if (arguments.dry_run) return spdlog::info("nothing trained");
+  const OutputLock lock(settings.output.directory, transport.rank());
+  ready.device->set_progress([&transport] { transport.progress(); });
   const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());
-  train(run, *device, transport, *listener);
+  train(ready.run, *ready.device, transport, *listener);
+  spdlog::info("done; results in {}", settings.output.directory.string());
+}
+
+// A dry run of several ranks does not need them.
+void dry_run(const Settings& settings, int ranks) {
+  start_log(0);
+  const Launch launch = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = ranks};
+  make_ready(prepare(settings, 0, ranks), launch, memory_budget(settings, ranks));
+  spdlog::info("nothing trained");
 }
 
 }  // namespace
@@ -87,7 +106,7 @@ void train_command(const TrainArguments& arguments, std::span<const std::string>
   if (launch.present()) {
     train_rank(arguments, settings, launch, job.start_mpi(arguments.ranks, joined(words)));
   } else if (arguments.dry_run) {
-    show_dry_run(prepare(settings, 0, ranks));
+    dry_run(settings, ranks);
   } else if (ranks > 1) {
     start_under_mpirun(ranks, words);
   } else {

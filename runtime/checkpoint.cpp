@@ -64,6 +64,10 @@ double normal(uint64_t seed, int64_t tensor, int64_t element) {
   return radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
 }
 
+bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
 StoredDType stored(DType dtype) {
   return dtype == DType::bfloat16 ? StoredDType::bf16 : StoredDType::f32;
 }
@@ -76,7 +80,13 @@ uint16_t to_bfloat16(float value) {
 }
 
 template <class Writer>
-void append(Writer& file, std::span<const float> values, const SavedTensors& what) {
+void append(Writer& file, std::span<const float> values, const SavedTensors& what, const std::string& name) {
+  if (!all_finite(values)) {
+    throw Error(
+        fmt::format("nothing is saved: tensor '{}' has values that are not finite; lower optimizer.learning_rate",
+                    name),
+        ExitCode::failure, SourceLocation::current());
+  }
   std::vector<float> scaled(values.begin(), values.end());
   for (float& value : scaled) value = static_cast<float>(value * what.scale);
   if (what.dtype == StoredDType::f32) return file.append(std::as_bytes(std::span(scaled)));
@@ -143,7 +153,8 @@ void append_all(std::optional<Writer>& file, const SavedTensors& what, ShardedPa
     const View& shard = what.select(parameters.shard(unit));
     for (int owner = 0; owner < transport.size(); ++owner) {  // shards in the order of ranks are the unit in order
       for (const ParameterPart& part : parts_in_shard(parameters.units()[unit], owner, transport.size())) {
-        gatherer.gather(shard, part, owner, [&](std::span<const float> values) { append(*file, values, what); });
+        gatherer.gather(shard, part, owner,
+                        [&](std::span<const float> values) { append(*file, values, what, part.parameter->name); });
       }
     }
   }
@@ -176,7 +187,11 @@ SafetensorsDirectory open_weights(const fs::path& directory, const ModelConfig& 
 
 void load_weights(const SafetensorsDirectory& weights, ShardedParameters& parameters, Device& device, Stream stream) {
   fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, std::span<float> piece) {
-    weights.read(weights.tensor(parameter.name), first, piece);
+    const StoredTensor& tensor = weights.tensor(parameter.name);
+    weights.read(tensor, first, piece);
+    if (all_finite(piece)) return;
+    throw DataError(fmt::format("'{}': tensor '{}' holds values that are not finite; the model is damaged",
+                                weights.path_of(tensor).string(), parameter.name));
   });
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <tuple>
 
 #include "parallel/sequence_layout.h"
 #include "runtime/checkpoint.h"
@@ -14,16 +15,46 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The two paths a run cannot do without.
+void check_given(const Settings& settings) {
+  std::error_code unknown;
+  if (!fs::is_directory(settings.model.path, unknown)) {
+    throw DataError(
+        fmt::format("model.path '{}' is no directory; it takes a local folder in Hugging Face's form (names on "
+                    "the hub are not downloaded), relative to the configuration file",
+                    settings.model.path.string()));
+  }
+}
+
 // Finds out now, and not after the last step, whether results can be written.
 void check_writable(const fs::path& directory) {
-  try {
-    create_folders(directory);
-    OutputFile probe(directory / ".annulus-write-test");
-    probe.write(std::as_bytes(std::span("x")));  // never committed, so it leaves nothing
-  } catch (const EnvironmentError& error) {
-    throw EnvironmentError(fmt::format("output.directory: {}", error.what()));
-  } catch (const MemoryError& error) {
-    throw MemoryError(fmt::format("output.directory: {}", error.what()));
+  std::error_code failure;
+  fs::create_directories(directory, failure);
+  if (!failure) {
+    try {
+      OutputFile probe(directory / ".annulus-write-test");
+      probe.write(std::as_bytes(std::span("x")));
+      return;  // never committed, so it leaves nothing
+    } catch (const EnvironmentError&) {
+      failure = std::make_error_code(std::errc::permission_denied);
+    }
+  }
+  throw EnvironmentError(fmt::format("output.directory: '{}' cannot be written ({}); choose another one",
+                                     directory.string(), failure.message()));
+}
+
+void check_writable(const OutputSettings& output) {
+  check_writable(output.directory);
+  std::error_code unknown;
+  const fs::path model = output.directory / "model";
+  if (output.save_model && fs::exists(model, unknown)) check_writable(model);
+  for (const fs::path& file : {output.directory / "metrics.jsonl", output.directory / "gradient.safetensors",
+                               model / "config.json", model / "model.safetensors"}) {
+    if (!fs::exists(file, unknown) || fs::is_regular_file(file, unknown)) continue;
+    throw EnvironmentError(
+        fmt::format("output.directory: '{}' is in the way of a result and is no file; remove it, or "
+                    "choose another directory",
+                    file.string()));
   }
 }
 
@@ -39,7 +70,7 @@ Mesh resolve_mesh(const ParallelSettings& settings, int rank, int ranks) {
     mesh.data_size = data != 0 ? data : 1;
     mesh.context_size = ranks / mesh.data_size;
   }
-  if (mesh.size() != ranks) {
+  if (int64_t{mesh.data_size} * mesh.context_size != ranks) {
     const auto text = [](int size) { return size == 0 ? std::string("auto") : std::to_string(size); };
     throw ConfigurationError(fmt::format(
         "parallel.context_parallel_size ({}) times parallel.data_parallel_size ({}) must be the number of ranks, {}",
@@ -53,10 +84,15 @@ void check_against_model(const Settings& settings, const ModelConfig& model) {
     throw ConfigurationError(fmt::format("data.pad_token_id is {}, but the model's vocabulary has {} tokens",
                                          settings.data.pad_token_id, model.vocabulary));
   }
-  const int64_t rows = settings.data.sequence_length * settings.train.micro_batch_size;
-  if (rows > (int64_t{1} << 31) - (int64_t{1} << 20)) {
+  constexpr int64_t most_rows = (int64_t{1} << 31) - (int64_t{1} << 20);  // row numbers are 32-bit, padding included
+  if (settings.data.sequence_length > most_rows / settings.train.micro_batch_size) {
     throw ConfigurationError(fmt::format(
-        "data.sequence_length times train.micro_batch_size is {}; a micro-batch holds fewer than 2^31 tokens", rows));
+        "data.sequence_length ({}) times train.micro_batch_size ({}) is more than {}, the rows of a micro-batch",
+        settings.data.sequence_length, settings.train.micro_batch_size, most_rows));
+  }
+  if (settings.data.sequence_length == 1) {
+    throw ConfigurationError(
+        "data.sequence_length is 1; a token is learned from those before it, so it takes 2 at least");
   }
 }
 
@@ -78,7 +114,23 @@ const char* name_of(Phase phase) {
   throw InternalError("a phase without a name");
 }
 
+std::string PreparedRun::fingerprint() const {
+  const auto& [m, o, t] = std::tie(model, settings.optimizer, settings.train);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", m.vocabulary, m.hidden, m.intermediate, m.layers,
+                     m.heads, m.kv_heads, m.head_dim, m.rms_norm_eps, m.rope_theta, m.initializer_range, m.tied,
+                     fmt::join(m.layer_windows, ","), name_of(settings.model.dtype)) +
+         fmt::format(" {} {} {} {} {} {} {} {} {}", settings.model.seed, static_cast<int>(settings.model.init),
+                     settings.data.sequence_length, static_cast<int>(settings.data.packing), settings.data.shuffle,
+                     settings.data.seed, settings.data.pad_token_id, sequences->count(), sequences->tokens()) +
+         fmt::format(" {} {} {} {} {} {} {} {} {}", o.learning_rate, o.beta1, o.beta2, o.eps, o.weight_decay,
+                     o.max_grad_norm, static_cast<int>(o.schedule), o.warmup_steps, o.min_learning_rate) +
+         fmt::format(" {} {} {} {} {} {} {} {} {} {}", t.steps, t.global_batch_size, t.micro_batch_size, mesh.data_size,
+                     mesh.context_size, static_cast<int>(settings.parallel.layout), settings.output.save_model,
+                     settings.debug.save_gradients, settings.debug.poison, memory.to_string());
+}
+
 PreparedRun prepare(const Settings& settings, int rank, int ranks) {
+  check_given(settings);
   PreparedRun run{.settings = settings,
                   .model = ModelConfig::read(settings.model.path).with_window(settings.attention.sliding_window),
                   .mesh = resolve_mesh(settings.parallel, rank, ranks),
@@ -89,7 +141,7 @@ PreparedRun prepare(const Settings& settings, int rank, int ranks) {
   if (settings.model.init == Initialization::pretrained) open_weights(settings.model.path, run.model);
   run.sequences =
       std::make_unique<SequenceSet>(open_documents(settings.data.train, run.model.vocabulary), settings.data);
-  if (rank == 0) check_writable(settings.output.directory);
+  if (rank == 0) check_writable(settings.output);
   return run;
 }
 

@@ -23,7 +23,8 @@ struct PreparedRun {
   MemoryRule memory;  // the cheapest in computation, until another is chosen
   std::unique_ptr<SequenceSet> sequences;
 
-  [[nodiscard]] std::string summary() const;  // several lines: model, data, mesh, layout
+  [[nodiscard]] std::string summary() const;      // several lines: model, data, mesh, layout
+  [[nodiscard]] std::string fingerprint() const;  // all that the ranks of a run must have in common
 };
 
 // Ranks along each axis; ConfigurationError where the settings do not make up `ranks`.

@@ -38,7 +38,7 @@ cmake --build "$build" --target "${targets[@]}"
 # Inputs are a few hundred bytes, so whoever takes more than these limits (MiB) has been made to by an input. A small
 # quarantine of freed memory is enough for the same reason, and faster.
 export ASAN_OPTIONS=quarantine_size_mb=8${ASAN_OPTIONS:+:$ASAN_OPTIONS}
-options=(-max_len=768 -timeout=10 -rss_limit_mb=512 -malloc_limit_mb=64 -print_final_stats=1 -verbosity=1)
+options=(-max_len=768 -timeout=60 -rss_limit_mb=512 -malloc_limit_mb=64 -print_final_stats=1 -verbosity=1)
 mkdir -p "$build/findings"
 for target in "${targets[@]}"; do
   corpus=$build/corpus/$target log=$build/$target.log

@@ -25,12 +25,31 @@ std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options, MemoryPlan
 
 namespace cpu {
 
+namespace {
+
+// oneDNN lays a product out for the threads it was promised: with fewer, part of it would stay uncomputed.
+void require_team(int threads) {
+  if (threads == 1) return;
+  omp_set_dynamic(0);
+  int team = 0;
+#pragma omp parallel num_threads(threads)
+#pragma omp single
+  team = omp_get_num_threads();
+  if (team == threads) return;
+  throw EnvironmentError(
+      "OpenMP gives " + std::to_string(team) + " threads where runtime.threads asks for " + std::to_string(threads) +
+      "; unset OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS, or set runtime.threads to " + std::to_string(team));
+}
+
+}  // namespace
+
 CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memory> memory)
     : threads_(options.threads), isa_(isa), math_(vector_math(isa)), memory_(std::move(memory)) {
   if (threads_ < 1) {
     throw ConfigurationError("a CPU device needs at least one thread, not " + std::to_string(threads_) +
                              "; set runtime.threads to 1 or more, or to auto");
   }
+  require_team(threads_);
 }
 
 std::string CpuDevice::description() const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -49,6 +50,19 @@ bool are_token_files(const std::vector<fs::path>& files, const fs::path& path) {
                   path.string(), token_file->string(), other->string()));
 }
 
+// JSON Lines whose bytes would be trained on because of where they lie or how they are called.
+void refuse_json_as_text(const std::vector<fs::path>& files, const fs::path& path) {
+  for (const fs::path& file : files) {
+    std::string extension = file.extension().string();
+    std::ranges::transform(extension, extension.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (extension != ".jsonl" && (extension != ".json" || files.size() > 1)) continue;
+    throw DataError(fmt::format(
+        "data.train '{}' would be read as bytes, but '{}' seems to hold JSON; documents with input_ids are read "
+        "from one file whose name ends in .jsonl",
+        path.string(), file.string()));
+  }
+}
+
 // Where every token is its own label, a document of two has an answer.
 void check_something_to_learn(const DocumentSource& source, const fs::path& path) {
   if (source.count() == 0) {
@@ -69,6 +83,7 @@ std::unique_ptr<DocumentSource> open_self_labelled(const fs::path& path, int64_t
   }
   const std::vector<fs::path> files = files_at(path);
   if (are_token_files(files, path)) return std::make_unique<LlmcDocuments>(files, vocabulary);
+  refuse_json_as_text(files, path);
   if (vocabulary < byte_values) {
     throw DataError(
         fmt::format("data.train '{}' would be read as bytes, whose {} values do not fit the model's vocabulary "

@@ -42,6 +42,7 @@ SequenceSet::SequenceSet(std::unique_ptr<DocumentSource> documents, const DataSe
   require(length >= 1 && std::in_range<int32_t>(length), "a sequence has at least one row and at most 2^31-1");
   int64_t offset = 0;  // where the next sequence begins, counted from the current document's first token
   for (int64_t document = 0; document < documents_->count(); ++document) {
+    tokens_ += documents_->length(document);
     if (settings_.packing == Packing::none) {
       starts_.push_back({document, 0});
       continue;

@@ -247,8 +247,17 @@ TEST_F(ConfigFile, NamesTheLineOfAYamlMistake) {
   const std::string message = refusal("model:\n  path: [m\ndata: 3\n");
   EXPECT_TRUE(message.starts_with("run.yaml:3: not YAML: ")) << message;
   EXPECT_EQ(refusal(required_keys + "---\ntrain: {steps: 1}\n"),
-            "run.yaml: holds several YAML documents; expected one");
+            "run.yaml:6: not YAML: a second document begins, or a comma stands outside of brackets");
   EXPECT_EQ(refusal("- 1\n"), "run.yaml: expected sections with keys, such as `model:` with `path: DIR` below it");
+}
+
+// yaml-cpp alone would read the first two for ever and leave out the rest of the list.
+TEST_F(ConfigFile, RefusesACommaOutsideOfBrackets) {
+  EXPECT_EQ(refusal(","), "run.yaml:1: not YAML: a second document begins, or a comma stands outside of brackets");
+  EXPECT_EQ(refusal("\n,"), "run.yaml:2: not YAML: a second document begins, or a comma stands outside of brackets");
+  EXPECT_EQ(refusal_of("optimizer.betas=[0.9, 0.95], 1"),
+            "command line: optimizer.betas=[0.9, 0.95], 1: not a list: a second document begins, or a comma stands "
+            "outside of brackets");
 }
 
 TEST_F(ConfigFile, MustExist) {

@@ -268,5 +268,15 @@ TEST(OpenDocuments, SaysWhatIsMissing) {
   expect_says(message(folder / "absent.idx"), {"absent.bin", "No such file"});
 }
 
+TEST(Documents, RefusesJsonThatWouldBeReadAsBytes) {
+  const TemporaryDirectory folder;
+  const std::string line = "{\"input_ids\": [1, 2]}\n";
+  folder.write("text/a.txt", "some text");
+  folder.write("text/b.jsonl", line);
+  for (const auto& path : {folder / "text", folder.write("docs.json", line), folder.write("docs.JSONL", line)}) {
+    expect_says(message_of<DataError>([&] { open_documents(path, 256); }), {path.string(), "read as bytes", ".jsonl"});
+  }
+}
+
 }  // namespace
 }  // namespace annulus

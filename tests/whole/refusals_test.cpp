@@ -1,7 +1,12 @@
 // What cannot be trained is refused before anything starts, with what to do about it, once, and with its exit code.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -80,6 +85,70 @@ TEST(Refusal, OfMoreAnnouncedRanksThanMpiHasGivesTheLineThatStartsThem) {
   const Finished finished = run.start("run", 1, {}, {{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}});
   EXPECT_EQ(finished.exit_code, 4);
   expect_says(finished.output, {"PMI_SIZE=2", "mpirun -np 2"});
+}
+
+// Rows of a product would stay uncomputed, and nobody would know.
+TEST(Refusal, OfFewerOpenMPThreadsThanAskedForNamesTheVariable) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  const Finished finished = run.start("run", 1, {"runtime.threads=2"}, {{"OMP_THREAD_LIMIT", "1"}});
+  EXPECT_EQ(finished.exit_code, 4);
+  expect_says(finished.output, {"OMP_THREAD_LIMIT", "runtime.threads"});
+}
+
+TEST(Refusal, OfAMicroBatchWithMoreRowsThanThereAreNumbersNamesBothKeys) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  const Finished finished = run.start("run", 1, {"train.micro_batch_size=4611686018427387904"});
+  EXPECT_EQ(finished.exit_code, 2);
+  expect_says(finished.output, {"data.sequence_length", "train.micro_batch_size"});
+}
+
+TEST(Refusal, OfAMeshWhoseProductOverflowsIsThatOfAnyOther) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  const Finished finished =
+      run.start("run", 1, {"parallel.context_parallel_size=2147483647", "parallel.data_parallel_size=2147483647"});
+  EXPECT_EQ(finished.exit_code, 2);
+}
+
+TEST(Refusal, OfAModelWithNaNNamesTheTensor) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  HostTensors weights = read_tensors(run.weights());
+  weights.at("model.norm.weight").values[3] = std::numeric_limits<float>::quiet_NaN();
+  write_tensors(run.weights(), weights);
+  const Finished finished = run.start("run", 1);
+  EXPECT_EQ(finished.exit_code, 3);
+  expect_says(finished.output, {"model.safetensors", "model.norm.weight", "not finite"});
+}
+
+TEST(Refusal, OfSomethingInTheWayOfAResultComesBeforeTraining) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  std::filesystem::create_directories(run.output("run") / "model" / "config.json");
+  const Finished finished = run.start("run", 1);
+  EXPECT_EQ(finished.exit_code, 4);
+  expect_says(finished.output, {"config.json", "output.directory"});
+  EXPECT_FALSE(std::filesystem::exists(run.output("run") / "metrics.jsonl"));
+}
+
+TEST(Refusal, OfASecondRunIntoTheSameDirectory) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  std::filesystem::create_directories(run.output("run"));
+  const int directory = ::open(run.output("run").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(directory, LOCK_EX), 0);
+  const Finished finished = run.start("run", 1);
+  EXPECT_EQ(finished.exit_code, 4);
+  expect_says(finished.output, {"another run", run.output("run").string()});
+  ::close(directory);
+  EXPECT_EQ(run.start("run", 1).exit_code, 0);
+}
+
+// Whatever is opened next would take the number of a closed stream, and get the log's lines.
+TEST(ClosedStreams, DoNotPutTheLogIntoTheMetrics) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  std::string command = "exec " + std::string(ANNULUS_EXECUTABLE);
+  for (const std::string& word : run.training("run", {})) command += " " + word;
+  EXPECT_EQ(run_program({"sh", "-c", command + " 0<&- 1>&- 2>&-"}).exit_code, 0);
+  const std::string metrics = bytes_of(run.output("run") / "metrics.jsonl");
+  EXPECT_EQ(metrics.front(), '{');
+  EXPECT_EQ(std::ranges::count(metrics, '\n'), 1);
 }
 
 }  // namespace

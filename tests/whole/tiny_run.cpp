@@ -29,10 +29,15 @@ Finished TinyRun::plan(int ranks, const Words& more_settings) const {
   return run_annulus(words);
 }
 
-Finished TinyRun::start(const std::string& name, int ranks, const Words& more_settings,
-                        const std::map<std::string, std::string>& environment) const {
+Words TinyRun::training(const std::string& name, const Words& more_settings) const {
   Words words = command("train", more_settings);
   words.push_back("output.directory=" + output(name).string());
+  return words;
+}
+
+Finished TinyRun::start(const std::string& name, int ranks, const Words& more_settings,
+                        const std::map<std::string, std::string>& environment) const {
+  Words words = training(name, more_settings);
   if (ranks > 1) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
   return run_annulus(words, environment);
 }

@@ -26,6 +26,9 @@ class TinyRun {
   [[nodiscard]] Finished start(const std::string& name, int ranks, const Words& more_settings = {},
                                const std::map<std::string, std::string>& environment = {}) const;
 
+  // The words behind `annulus` that start it on one rank.
+  [[nodiscard]] Words training(const std::string& name, const Words& more_settings) const;
+
   // `annulus plan --json` of the same.
   [[nodiscard]] Finished plan(int ranks, const Words& more_settings = {}) const;
 
