@@ -17,8 +17,7 @@ namespace annulus {
 namespace {
 
 std::string documentation() {
-  const std::filesystem::path root = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
-  std::ifstream file(root / "docs" / "configuration.md");
+  std::ifstream file(std::filesystem::path(DOCS_FOLDER) / "configuration.md");
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
