@@ -19,14 +19,18 @@ int64_t size_of(DType dtype);       // bytes
 const char* name_of(DType dtype);
 
 template <class T>
+inline constexpr DType dtype_of_v = DType::float64;
+template <>
+inline constexpr DType dtype_of_v<float> = DType::float32;
+template <>
+inline constexpr DType dtype_of_v<bfloat16> = DType::bfloat16;
+template <>
+inline constexpr DType dtype_of_v<int32_t> = DType::int32;
+
+template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::float32;
-  else if constexpr (std::is_same_v<T, bfloat16>) return DType::bfloat16;
-  else if constexpr (std::is_same_v<T, int32_t>) return DType::int32;
-  else {
-    static_assert(std::is_same_v<T, double>);
-    return DType::float64;
-  }
+  static_assert(dtype_of_v<T> != DType::float64 || std::is_same_v<T, double>, "no dtype holds this type");
+  return dtype_of_v<T>;
 }
 
 // Up to four dimensions, outermost first. A scalar has one dimension of 1.

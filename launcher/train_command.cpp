@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <sstream>
 
@@ -15,6 +14,7 @@
 #include "launcher/config_file.h"
 #include "launcher/mpirun.h"
 #include "launcher/output_lock.h"
+#include "launcher/print.h"
 #include "launcher/progress.h"
 #include "runtime/plan.h"
 #include "runtime/run.h"
@@ -56,6 +56,10 @@ void log_lines(const std::string& text) {
   for (std::string line; std::getline(lines, line);) spdlog::info(line);
 }
 
+void show_dry_run(const PreparedRun& run) {
+  if (run.mesh.rank == 0) print(run.summary() + "nothing trained\n");
+}
+
 // What train() would be given: all checks, and the device, whose memory is reserved but not touched.
 struct ReadyRun {
   PreparedRun run;
@@ -64,7 +68,6 @@ struct ReadyRun {
 
 ReadyRun make_ready(PreparedRun run, const Launch& launch, int64_t budget) {
   ReadyRun ready{std::move(run), nullptr};
-  log_lines(ready.run.summary());
   ready.device = make_device(ready.run, choose_threads(ready.run.settings, launch), budget);
   spdlog::info("ranks: {}, each on {}; results in {}", ready.run.mesh.size(), ready.device->description(),
                ready.run.settings.output.directory.string());
@@ -80,7 +83,8 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
   PreparedRun run = prepare(settings, transport.rank(), transport.size());
   require_agreement(run.fingerprint(), transport);
   ReadyRun ready = make_ready(std::move(run), launch, budget);
-  if (arguments.dry_run) return spdlog::info("nothing trained");
+  if (arguments.dry_run) return show_dry_run(ready.run);
+  log_lines(ready.run.summary());
   const OutputLock lock(settings.output.directory, transport.rank());
   ready.device->set_progress([&transport] { transport.progress(); });
   const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());
@@ -92,8 +96,7 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
 void dry_run(const Settings& settings, int ranks) {
   start_log(0);
   const Launch launch = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = ranks};
-  make_ready(prepare(settings, 0, ranks), launch, memory_budget(settings, ranks));
-  spdlog::info("nothing trained");
+  show_dry_run(make_ready(prepare(settings, 0, ranks), launch, memory_budget(settings, ranks)).run);
 }
 
 }  // namespace
