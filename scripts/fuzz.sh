@@ -30,7 +30,7 @@ done
 [[ ${#targets[@]} -gt 0 ]] || targets=("${all[@]}")
 
 for tool in cmake ninja clang++; do
-  command -v "$tool" >/dev/null || fail "$tool is missing; run scripts/install_dependencies.sh first"
+  command -v "$tool" >/dev/null || fail "$tool is missing; run scripts/install_dependencies.sh tests first"
 done
 cmake -S "$fuzz" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ >/dev/null
 cmake --build "$build" --target "${targets[@]}"

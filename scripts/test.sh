@@ -3,6 +3,6 @@
 set -euo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-"$scripts/install_dependencies.sh"
+"$scripts/install_dependencies.sh" tests
 "$scripts/build.sh" all
 ctest --test-dir "$scripts/../build" --output-on-failure --no-tests=error -j 2 "$@"

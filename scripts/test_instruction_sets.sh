@@ -18,7 +18,7 @@ values=()
 ! cpu_has avx2 fma bmi1 bmi2 || values+=(avx2)
 values+=(plain)
 
-"$scripts/install_dependencies.sh"
+"$scripts/install_dependencies.sh" tests
 "$scripts/build.sh" all
 
 failed=()
