@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <numbers>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "kernels/bfloat16.h"
 #include "kernels/narrow.h"
 #include "kernels/philox.h"
 #include "runtime/files/model_companions.h"
@@ -72,13 +72,6 @@ StoredDType stored(DType dtype) {
   return dtype == DType::bfloat16 ? StoredDType::bf16 : StoredDType::f32;
 }
 
-uint16_t to_bfloat16(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);  // to nearest, ties to even
-}
-
 template <class Writer>
 void append(Writer& file, std::span<const float> values, const SavedTensors& what, const std::string& name) {
   if (!all_finite(values)) {
@@ -90,8 +83,8 @@ void append(Writer& file, std::span<const float> values, const SavedTensors& wha
   std::vector<float> scaled(values.begin(), values.end());
   for (float& value : scaled) value = static_cast<float>(value * what.scale);
   if (what.dtype == StoredDType::f32) return file.append(std::as_bytes(std::span(scaled)));
-  std::vector<uint16_t> rounded(scaled.size());
-  std::transform(scaled.begin(), scaled.end(), rounded.begin(), to_bfloat16);
+  std::vector<bfloat16> rounded(scaled.size());
+  std::transform(scaled.begin(), scaled.end(), rounded.begin(), round_to_bfloat16);
   file.append(std::as_bytes(std::span(rounded)));
 }
 
