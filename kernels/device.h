@@ -6,20 +6,18 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "kernels/attention.h"
 #include "kernels/memory_plan.h"
+#include "kernels/storage.h"
+#include "kernels/stream.h"
 #include "kernels/tensor.h"
 
 namespace annulus {
-
-// An order of execution. Operations on one stream run in the order of their calls.
-struct Stream {
-  void* handle = nullptr;
-};
 
 // c = op(a)·op(b), or c += op(a)·op(b), where op transposes if asked.
 struct Matmul {
@@ -103,6 +101,17 @@ struct GradientScale {
   double max_norm = 0;
 };
 
+// Normal numbers with mean 0, each a function of where its tensor has it: elements 2k and 2k + 1 are the cosine and the
+// sine of Box and Muller (A note on the generation of random normal deviates, 1958) in float64, from the first two
+// words of the generator at (seed, stream initialization, sample, index k), u1 = (w0 + ½)·2⁻³², u2 = w1·2⁻³².
+struct NormalNumbers {
+  View destination;   // (n) float32
+  int64_t first = 0;  // the tensor's element that comes first here
+  uint64_t seed = 0;
+  uint64_t sample = 0;
+  double deviation = 1;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -110,6 +119,10 @@ class Device {
   [[nodiscard]] virtual std::string description() const = 0;  // for the log: what computes here, with how many threads
   virtual Memory& memory() = 0;
   virtual Stream compute_stream() = 0;
+
+  // Where tensors go that are not needed at the moment. ConfigurationError for a place this device does not have beside
+  // its own memory.
+  virtual Storage& storage(Place place) = 0;
 
   Tensor allocate(const Shape& shape, DType dtype, Purpose purpose) {
     return {Allocation(memory(), shape.elements() * size_of(dtype), purpose), dtype, shape};
@@ -120,6 +133,7 @@ class Device {
   virtual void download(void* destination, View source, Stream stream) = 0;
 
   virtual void fill_zero(View destination, Stream stream) = 0;
+  virtual void fill_normal(const NormalNumbers& args, Stream stream) = 0;
   virtual void copy(View destination, View source, Stream stream) = 0;        // same elements; converts the dtype
   virtual void accumulate(View destination, View source, Stream stream) = 0;  // destination += source, any two float dtypes
   virtual void sum(View destination, View source, Stream stream) = 0;          // (1) float64 += Σ source (float32 or float64)
@@ -175,6 +189,7 @@ class Device {
 struct DeviceOptions {
   int threads = 1;      // of this rank (CPU)
   bool poison = false;  // fill every buffer with NaN when it is allocated and again when it is released
+  std::filesystem::path offload_directory = {};  // where Place::disk is
 };
 
 // Each throws EnvironmentError where the device is not built or not there. With a plan, the device's memory is the planned

@@ -41,6 +41,11 @@ class Memory {
   virtual void* allocate(int64_t bytes, Purpose purpose) = 0;
   virtual void release(void* data, int64_t bytes, Purpose purpose) noexcept = 0;
 
+  // A message or a copy under way uses these bytes until they are let go. Memory that looks for mistakes reports an
+  // allocation that is released before.
+  virtual void hold(const void* /*data*/, int64_t /*bytes*/) {}
+  virtual void let_go(const void* /*data*/, int64_t /*bytes*/) noexcept {}
+
   [[nodiscard]] virtual int64_t live_bytes() const = 0;
   [[nodiscard]] virtual int64_t peak_bytes() const = 0;  // the most that this memory takes up over the run
 };

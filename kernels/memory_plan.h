@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/memory.h"
+#include "kernels/storage.h"
 
 namespace annulus {
 
@@ -33,6 +34,7 @@ struct MemoryPlan {
   int64_t extent = 0;      // bytes of the arena
   int64_t peak_bytes = 0;  // most bytes live at once; at most the extent
   int64_t peak_time = 0;   // when
+  StoredBytes stored;      // beside the device's memory
 
   [[nodiscard]] std::array<int64_t, purpose_count> bytes_at_peak() const;  // by purpose
 };

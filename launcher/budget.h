@@ -1,13 +1,13 @@
-// How much memory a rank may use.
+// How much memory and disk a rank may use.
 #pragma once
 
-#include <cstdint>
-
+#include "runtime/plan.h"
 #include "runtime/settings.h"
 
 namespace annulus {
 
-// runtime.memory_budget, or what the device has: nine tenths of this machine's memory, shared by `local_ranks`. Bytes.
-int64_t memory_budget(const Settings& settings, int local_ranks);
+// What runtime.memory_budget, host_budget and disk_budget say; where they are auto, nine tenths of this machine's memory
+// and of what is free in memory.directory, shared by `local_ranks`.
+Budget budget_of(const Settings& settings, int local_ranks);
 
 }  // namespace annulus

@@ -39,6 +39,8 @@ CommandLine parse_command_line(std::span<const std::string> words) {
   CLI::App& plan_command = add_command(app, "plan", "Say what that run would need, without running it",
                                        "Plan for that many ranks; without it, one rank", plan);
   plan_command.add_flag("--json", plan.json, "One JSON object instead of a table");
+  plan_command.add_flag("--data", plan.data,
+                        "Work and traffic of the first step as data.train packs it, instead of the worst case");
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 takes them last word first
   } catch (const CLI::CallForHelp&) {

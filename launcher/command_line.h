@@ -22,6 +22,7 @@ struct PlanArguments {
   std::vector<std::string> overrides;
   std::optional<int> ranks;
   bool json = false;  // --json
+  bool data = false;  // --data
 };
 
 struct CommandLine {

@@ -33,6 +33,15 @@ std::optional<int64_t> automatic_or_rows(const ConfigValue& value) {
   return value.integer(0, int32_max, "auto or ");
 }
 
+int64_t automatic_or_bytes(const ConfigValue& value) {
+  return value.is_word("auto") ? 0 : value.bytes();
+}
+
+std::optional<Place> place(const ConfigValue& value) {
+  return value.choice<std::optional<Place>>(
+      {{"auto", std::nullopt}, {"none", Place::device}, {"host", Place::host}, {"disk", Place::disk}});
+}
+
 using S = Settings;
 using V = ConfigValue;
 
@@ -111,6 +120,18 @@ constexpr auto keys = std::to_array<ConfigKey>({
      [](S& s, const V& v) { s.memory.mlp_tile = automatic_or_rows(v); }},
     {"memory.logits_tile", "auto", "rows at a time through head and loss; 0: all",
      [](S& s, const V& v) { s.memory.logits_tile = automatic_or_rows(v); }},
+    {"memory.offload_checkpoints", "auto", "auto | none | host | disk: where what backward needs of each layer waits",
+     [](S& s, const V& v) { s.memory.offload_checkpoints = place(v); }},
+    {"memory.offload_gradients", "auto", "auto | none | host | disk: where summed gradients wait",
+     [](S& s, const V& v) { s.memory.offload_gradients = place(v); }},
+    {"memory.offload_optimizer", "auto", "auto | none | host | disk: where master weights and moments wait",
+     [](S& s, const V& v) { s.memory.offload_optimizer = place(v); }},
+    {"memory.offload_parameters", "auto", "auto | none | host | disk: where weights wait for their use",
+     [](S& s, const V& v) { s.memory.offload_parameters = place(v); }},
+    {"memory.directory", "auto", "where disk is: a folder on a fast disk; auto: output.directory",
+     [](S& s, const V& v) {
+       if (!v.is_word("auto")) s.memory.directory = v.path();
+     }},
 
     {"output.directory", "runs/NAME", "where results go; NAME: the configuration file's, without .yaml",
      [](S& s, const V& v) { s.output.directory = v.path_from_working_directory(); }},
@@ -132,7 +153,11 @@ constexpr auto keys = std::to_array<ConfigKey>({
     {"runtime.threads", "auto", "CPU threads of a rank; auto: its share of the cores",
      [](S& s, const V& v) { s.runtime.threads = automatic_or_count(v); }},
     {"runtime.memory_budget", "auto", "what a rank may use, in bytes or KB, MB, GB, TB; auto: what the device has",
-     [](S& s, const V& v) { s.runtime.memory_budget = v.is_word("auto") ? 0 : v.bytes(); }},
+     [](S& s, const V& v) { s.runtime.memory_budget = automatic_or_bytes(v); }},
+    {"runtime.host_budget", "auto", "host memory a rank may take for what leaves a GPU; auto: what the machine has",
+     [](S& s, const V& v) { s.runtime.host_budget = automatic_or_bytes(v); }},
+    {"runtime.disk_budget", "auto", "what a rank may take in memory.directory; auto: what is free",
+     [](S& s, const V& v) { s.runtime.disk_budget = automatic_or_bytes(v); }},
 });
 
 constexpr auto sections = std::to_array<std::string_view>(
@@ -147,6 +172,14 @@ int64_t key_distance(std::string_view written, std::string_view known) {
   const size_t known_dot = known.find('.');
   return std::min<int64_t>(2, edit_distance(section, known.substr(0, known_dot))) +
          edit_distance(key, known.substr(known_dot + 1));
+}
+
+// The index of the first of `known` at the least `distance`, each asked for once.
+template <class T, size_t count, class Distance>
+size_t nearest_of(const std::array<T, count>& known, const Distance& distance) {
+  std::array<int64_t, count> distances;
+  std::ranges::transform(known, distances.begin(), distance);
+  return static_cast<size_t>(std::ranges::min_element(distances) - distances.begin());
 }
 
 }  // namespace
@@ -165,11 +198,11 @@ bool is_config_section(std::string_view name) {
 }
 
 std::string_view nearest_config_key(std::string_view name) {
-  return std::ranges::min(keys, {}, [&](const ConfigKey& key) { return key_distance(name, key.name); }).name;
+  return keys[nearest_of(keys, [&](const ConfigKey& key) { return key_distance(name, key.name); })].name;
 }
 
 std::string_view nearest_config_section(std::string_view name) {
-  return std::ranges::min(sections, {}, [&](std::string_view section) { return edit_distance(name, section); });
+  return sections[nearest_of(sections, [&](std::string_view section) { return edit_distance(name, section); })];
 }
 
 std::string config_keys_help() {

@@ -29,11 +29,15 @@ std::string joined(std::span<const std::string> words) {
 }
 
 // Decides what is kept and what is computed again, and makes a device with the memory that takes, and not a byte more.
-std::unique_ptr<Device> make_device(PreparedRun& run, int threads, int64_t budget) {
-  const DeviceOptions options = {.threads = threads, .poison = run.settings.debug.poison};
+std::unique_ptr<Device> make_device(PreparedRun& run, int threads, const Budget& budget) {
+  const DeviceOptions options = {
+      .threads = threads, .poison = run.settings.debug.poison, .offload_directory = offload_directory(run.settings)};
   RankPlan plan = fit_rank(run.settings, run.model, run.mesh, threads, budget);
   run.memory = plan.rule;
-  spdlog::info("memory: {} bytes of {} a rank, with {}", plan.memory.extent, budget, plan.rule.to_string());
+  spdlog::info("memory: {} bytes of {} a rank, with {}", plan.memory.extent, budget.memory, plan.rule.to_string());
+  const auto& [host, disk] = plan.memory.stored;
+  if (host > 0) spdlog::info("host memory: {} bytes a rank", host);
+  if (disk > 0) spdlog::info("disk: {} bytes a rank in {}", disk, options.offload_directory.string());
   if (run.settings.runtime.device == DeviceKind::cuda) return make_cuda_device(options, std::move(plan.memory));
   return make_cpu_device(options, std::move(plan.memory));
 }
@@ -66,7 +70,7 @@ struct ReadyRun {
   std::unique_ptr<Device> device;
 };
 
-ReadyRun make_ready(PreparedRun run, const Launch& launch, int64_t budget) {
+ReadyRun make_ready(PreparedRun run, const Launch& launch, const Budget& budget) {
   ReadyRun ready{std::move(run), nullptr};
   ready.device = make_device(ready.run, choose_threads(ready.run.settings, launch), budget);
   spdlog::info("ranks: {}, each on {}; results in {}", ready.run.mesh.size(), ready.device->description(),
@@ -78,8 +82,8 @@ ReadyRun make_ready(PreparedRun run, const Launch& launch, int64_t budget) {
 void train_rank(const TrainArguments& arguments, const Settings& settings, const Launch& launch, Transport& transport) {
   start_log(transport.rank());
   require_agreement(arguments.dry_run ? "a dry run" : "a run", transport);
-  const int64_t own_budget = memory_budget(settings, launch.local_ranks.value_or(transport.size()));
-  const int64_t budget = smallest_of_all(own_budget, transport);
+  Budget budget = budget_of(settings, launch.local_ranks.value_or(transport.size()));
+  for (int64_t* bytes : {&budget.memory, &budget.host, &budget.disk}) *bytes = smallest_of_all(*bytes, transport);
   PreparedRun run = prepare(settings, transport.rank(), transport.size());
   require_agreement(run.fingerprint(), transport);
   ReadyRun ready = make_ready(std::move(run), launch, budget);
@@ -96,7 +100,7 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
 void dry_run(const Settings& settings, int ranks) {
   start_log(0);
   const Launch launch = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = ranks};
-  show_dry_run(make_ready(prepare(settings, 0, ranks), launch, memory_budget(settings, ranks)).run);
+  show_dry_run(make_ready(prepare(settings, 0, ranks), launch, budget_of(settings, ranks)).run);
 }
 
 }  // namespace

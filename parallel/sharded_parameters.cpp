@@ -1,27 +1,31 @@
 #include "parallel/sharded_parameters.h"
 
+#include <algorithm>
+
 namespace annulus {
 
 ShardedParameters::ShardedParameters(Device& device, Transport& transport, DType dtype,
-                                     std::vector<ParameterUnit> units, Stream stream)
+                                     std::vector<ParameterUnit> units, const ParameterPlaces& places, Stream stream)
     : device_(device),
       transport_(transport),
       dtype_(dtype),
       units_(std::move(units)),
       gathered_(units_.size()),
-      open_gradients_(units_.size()) {
+      open_gradients_(units_.size()),
+      gradient_began_(units_.size()) {
+  const bool master_serves = dtype == DType::float32 && places.weights == places.optimizer;
   for (const ParameterUnit& unit : units_) {
-    const Shape shape{unit.shard_elements(transport.size())};
-    ParameterShard shard{.master = device.allocate(shape, DType::float32, Purpose::optimizer),
-                         .moment1 = device.allocate(shape, DType::float32, Purpose::optimizer),
-                         .moment2 = device.allocate(shape, DType::float32, Purpose::optimizer),
-                         .gradient = device.allocate(shape, DType::float32, Purpose::gradients),
+    const int64_t elements = unit.shard_elements(transport.size());
+    const auto make = [&](Place place, DType type, Purpose purpose) {
+      return ShardTensor(device, place, elements, type, purpose, stream);
+    };
+    ParameterShard shard{.master = make(places.optimizer, DType::float32, Purpose::optimizer),
+                         .moment1 = make(places.optimizer, DType::float32, Purpose::optimizer),
+                         .moment2 = make(places.optimizer, DType::float32, Purpose::optimizer),
+                         .gradient = make(places.gradients, DType::float32, Purpose::gradients),
                          .rounded = {},
                          .parts = parts_in_shard(unit, transport.rank(), transport.size())};
-    if (dtype != DType::float32) shard.rounded = device.allocate(shape, dtype, Purpose::parameters);
-    for (const View& zeroed : {shard.master.view(), shard.moment1.view(), shard.moment2.view(), shard.weights()}) {
-      device.fill_zero(zeroed, stream);
-    }
+    if (!master_serves) shard.rounded = make(places.weights, dtype, Purpose::parameters);
     shards_.push_back(std::move(shard));
   }
 }
@@ -32,27 +36,42 @@ View ShardedParameters::rank_part(const View& flat, size_t unit, int rank) const
 }
 
 void ShardedParameters::prefetch(size_t unit, Stream stream) {
-  if (transport_.size() == 1 || gathered_[unit]) return;
+  const ShardTensor& own = shards_[unit].weights();
+  if (gathered_[unit] || (alone() && own.resident())) return;
   const Shape shape{units_[unit].shard_elements(transport_.size()) * transport_.size()};
-  Gathered gathered{device_.allocate(shape, dtype_, Purpose::parameters), {}};
-  const View& own = shards_[unit].weights();
-  device_.copy(rank_part(gathered.flat, unit, transport_.rank()), own, stream);
+  Gathered gathered{device_.allocate(shape, dtype_, Purpose::parameters), {}, {}};
+  const View part = rank_part(gathered.flat, unit, transport_.rank());
+  if (own.resident()) {
+    device_.copy(part, own.view(), stream);
+    exchange_weights(gathered, unit, stream);
+  } else {
+    gathered.loaded = own.load(part, 0, stream);
+  }
+  gathered_[unit] = std::move(gathered);
+}
+
+void ShardedParameters::exchange_weights(Gathered& gathered, size_t unit, Stream stream) {
   std::vector<Message> sends, receives;
   for (int distance = 1; distance < transport_.size(); ++distance) {  // no two ranks begin with the same peer
     const int to = (transport_.rank() + distance) % transport_.size();
     const int from = (transport_.rank() - distance + transport_.size()) % transport_.size();
-    sends.push_back({to, own});
+    sends.push_back({to, rank_part(gathered.flat, unit, transport_.rank())});
     receives.push_back({from, rank_part(gathered.flat, unit, from)});
   }
   gathered.request = transport_.exchange(sends, receives, Channel::parameters, stream);
-  gathered_[unit] = std::move(gathered);
 }
 
 View ShardedParameters::weights(size_t unit, Stream stream) {
-  if (transport_.size() == 1) return shards_[unit].weights();
+  const ShardTensor& own = shards_[unit].weights();
+  if (alone() && own.resident()) return own.view();
   prefetch(unit, stream);
-  gathered_[unit]->request.wait(stream);
-  return gathered_[unit]->flat;
+  Gathered& gathered = *gathered_[unit];
+  if (!own.resident()) {
+    gathered.loaded.wait(stream);
+    exchange_weights(gathered, unit, stream);
+  }
+  gathered.request.wait(stream);
+  return gathered.flat;
 }
 
 void ShardedParameters::drop(size_t unit) {
@@ -60,25 +79,52 @@ void ShardedParameters::drop(size_t unit) {
 }
 
 void ShardedParameters::clear_gradients(Stream stream) {
-  for (const ParameterShard& shard : shards_) device_.fill_zero(shard.gradient, stream);
+  std::fill(gradient_began_.begin(), gradient_began_.end(), false);
+  for (const ParameterShard& shard : shards_) {
+    if (shard.gradient.resident()) device_.fill_zero(shard.gradient.view(), stream);
+  }
+}
+
+// What a gradient in storage is added to: what it was so far, or zero.
+Transfer ShardedParameters::begin_gradient(const View& gradient, size_t unit, Stream stream) {
+  if (gradient_began_[unit]) return shards_[unit].gradient.load(gradient, 0, stream);
+  gradient_began_[unit] = true;
+  device_.fill_zero(gradient, stream);
+  return {};
 }
 
 View ShardedParameters::gradient(size_t unit, Stream stream) {
-  if (transport_.size() == 1) return shards_[unit].gradient;
+  const ShardTensor& own = shards_[unit].gradient;
+  if (alone() && own.resident()) return own.view();
   const Shape shape{units_[unit].shard_elements(transport_.size()) * transport_.size()};
   open_gradients_[unit] = device_.allocate(shape, DType::float32, Purpose::gradients);
-  device_.fill_zero(open_gradients_[unit], stream);
+  if (alone()) {
+    begin_gradient(open_gradients_[unit], unit, stream).wait(stream);
+  } else {
+    device_.fill_zero(open_gradients_[unit], stream);
+  }
   return open_gradients_[unit];
 }
 
 void ShardedParameters::reduce(size_t unit, Stream stream) {
-  if (transport_.size() == 1) return;
-  finish_gradients(stream);
-  const int64_t part = units_[unit].shard_elements(transport_.size());
-  Reduction reduction{unit,
-                      std::move(open_gradients_[unit]),
-                      device_.allocate({transport_.size() - 1, part}, DType::float32, Purpose::communication),
-                      {}};
+  const ShardTensor& own = shards_[unit].gradient;
+  if (alone()) {
+    if (!own.resident()) store_gradient(unit, std::move(open_gradients_[unit]), stream);
+    return;
+  }
+  finish_reduction(stream);
+  const int64_t part = own.elements();
+  Reduction reduction{
+      .unit = unit,
+      .flat = std::move(open_gradients_[unit]),
+      .received = device_.allocate({transport_.size() - 1, part}, DType::float32, Purpose::communication),
+      .sum = {},
+      .loaded = {},
+      .request = {}};
+  if (!own.resident()) {
+    reduction.sum = device_.allocate({part}, DType::float32, Purpose::gradients);
+    reduction.loaded = begin_gradient(reduction.sum, unit, stream);
+  }
   std::vector<Message> sends, receives;
   for (int distance = 1; distance < transport_.size(); ++distance) {
     const int to = (transport_.rank() + distance) % transport_.size();
@@ -90,16 +136,33 @@ void ShardedParameters::reduce(size_t unit, Stream stream) {
   reduction_ = std::move(reduction);
 }
 
-void ShardedParameters::finish_gradients(Stream stream) {
+void ShardedParameters::finish_reduction(Stream stream) {
   if (!reduction_) return;
   Reduction done = std::exchange(reduction_, std::nullopt).value();
   done.request.wait(stream);
+  done.loaded.wait(stream);
+  const ShardTensor& own = shards_[done.unit].gradient;
+  const View sum = own.resident() ? own.view() : done.sum.view();
   for (int rank = 0; rank < transport_.size(); ++rank) {  // the order of ranks, whoever came first
     const int distance = (transport_.rank() - rank + transport_.size()) % transport_.size();
     const View part =
         distance == 0 ? rank_part(done.flat, done.unit, rank) : done.received->slice(distance - 1, distance).flat();
-    device_.accumulate(shards_[done.unit].gradient, part, stream);
+    device_.accumulate(sum, part, stream);
   }
+  if (!own.resident()) store_gradient(done.unit, std::move(done.sum), stream);
+}
+
+void ShardedParameters::store_gradient(size_t unit, Tensor gradient, Stream stream) {
+  stored_.transfer.wait(stream);
+  stored_ = {};  // gives its memory back before the next one is kept
+  stored_.gradient = std::move(gradient);
+  stored_.transfer = shards_[unit].gradient.store(0, stored_.gradient, stream);
+}
+
+void ShardedParameters::finish_gradients(Stream stream) {
+  finish_reduction(stream);
+  stored_.transfer.wait(stream);
+  stored_ = {};
 }
 
 void gather_rows(const View& values, Transport& transport, Stream stream) {

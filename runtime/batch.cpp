@@ -47,13 +47,25 @@ BatchBuilder::BatchBuilder(const Settings& settings, const ModelConfig& model, c
 
 template <class T>
 Tensor BatchBuilder::upload_rows(std::span<const T> global, Shape row_shape, Stream stream) const {
-  const std::vector<T> local = layout_.cut(global, mesh_.context());
   constexpr bool is_range = std::is_same_v<T, KeyRanges>;
   Tensor tensor = device_.allocate(row_shape.with_rows(layout_.local_rows()),
                                    is_range ? DType::int32 : dtype_of<std::conditional_t<is_range, int32_t, T>>(),
                                    Purpose::staging);
-  device_.upload(tensor, local.data(), stream);
+  int64_t row = 0;
+  for (const Chunk& chunk : layout_.chunks(mesh_.context())) {
+    device_.upload(tensor->slice(row, row + chunk.rows()), global.data() + chunk.begin, stream);
+    row += chunk.rows();
+  }
   return tensor;
+}
+
+template <class T, class Condition>
+int64_t BatchBuilder::count_rows(std::span<const T> global, Condition&& condition) const {
+  int64_t count = 0;
+  for (const Chunk& chunk : layout_.chunks(mesh_.context())) {
+    count += std::count_if(global.begin() + chunk.begin, global.begin() + chunk.end, condition);
+  }
+  return count;
 }
 
 MicroBatch BatchBuilder::build(std::span<const std::optional<Sequence>> sequences, Stream stream) const {
@@ -83,10 +95,9 @@ MicroBatch BatchBuilder::build(std::span<const std::optional<Sequence>> sequence
     batch.masks.emplace(
         window, LocalMask{upload_rows<KeyRanges>(mask, {1, 4}, stream), RingSchedule(layout_, mask, mesh_.context())});
   }
-  const auto local_answers = layout_.cut<int32_t>(rows.answers, mesh_.context());
-  const auto local_mask = layout_.cut<KeyRanges>(masks.begin()->second, mesh_.context());
-  batch.answer_count = std::ranges::count_if(local_answers, [](int32_t answer) { return answer != no_label; });
-  batch.live_tokens = std::ranges::count_if(local_mask, [](const KeyRanges& r) { return r.end0 > r.begin0; });
+  batch.answer_count = count_rows<int32_t>(rows.answers, [](int32_t answer) { return answer != no_label; });
+  batch.live_tokens =
+      count_rows<KeyRanges>(masks.begin()->second, [](const KeyRanges& r) { return r.end0 > r.begin0; });
   return batch;
 }
 

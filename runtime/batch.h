@@ -40,7 +40,9 @@ class BatchBuilder {
 
  private:
   template <class T>
-  Tensor upload_rows(std::span<const T> global, Shape row_shape, Stream stream) const;
+  Tensor upload_rows(std::span<const T> global, Shape row_shape, Stream stream) const;  // this rank's
+  template <class T, class Condition>
+  [[nodiscard]] int64_t count_rows(std::span<const T> global, Condition&& condition) const;  // of this rank's
 
   const ModelConfig& model_;
   Mesh mesh_;

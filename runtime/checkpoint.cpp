@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <numbers>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "kernels/bfloat16.h"
 #include "kernels/narrow.h"
-#include "kernels/philox.h"
 #include "runtime/files/model_companions.h"
 #include "runtime/files/safetensors_directory_writer.h"
 #include "runtime/model/units.h"
@@ -35,33 +33,54 @@ std::vector<int64_t> dimensions(const Shape& shape) {
   return dims;
 }
 
-// Fills the masters of this rank piece by piece with what `read(parameter, first, destination)` gives.
+int64_t largest_piece(ShardedParameters& parameters) {
+  int64_t largest = 0;
+  for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
+    largest = std::max(largest, parameters.shard(unit).master.elements());
+  }
+  return std::min(piece_elements, largest);
+}
+
+// Where a range of a shard's tensor is worked on: in the tensor itself, or in room for a piece that goes to storage.
+class PieceRoom {
+ public:
+  PieceRoom(ShardedParameters& parameters, ShardTensor ParameterShard::*tensor, Device& device) {
+    const ShardTensor& first = parameters.shard(0).*tensor;
+    if (first.elements() == 0 || first.resident()) return;
+    room_ = device.allocate({largest_piece(parameters)}, first.dtype(), Purpose::staging);
+  }
+  [[nodiscard]] View of(const ShardTensor& tensor, int64_t begin, int64_t count) const {
+    return tensor.resident() ? tensor.view().slice(begin, begin + count) : room_->slice(0, count);
+  }
+
+ private:
+  Tensor room_;
+};
+
+// Sets the masters of this rank piece by piece with `fill(parameter, first, master piece)`, and the weights to their
+// rounding.
 template <class F>
-void fill_masters(ShardedParameters& parameters, Device& device, Stream stream, F&& read) {
-  std::vector<float> piece;
+void fill_masters(ShardedParameters& parameters, Device& device, Stream stream, F&& fill) {
+  const PieceRoom master_room(parameters, &ParameterShard::master, device);
+  const PieceRoom rounded_room(parameters, &ParameterShard::rounded, device);
+  const auto keep = [&](const ShardTensor& tensor, int64_t begin, const View& piece) {
+    if (!tensor.resident()) tensor.store(begin, piece, stream).wait(stream);
+  };
   for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
     const ParameterShard& shard = parameters.shard(unit);
     for (const ParameterPart& part : shard.parts) {
       for (int64_t done = 0; done < part.count; done += piece_elements) {
-        piece.resize(static_cast<size_t>(std::min(piece_elements, part.count - done)));
-        read(*part.parameter, part.first + done, std::span(piece));
-        const int64_t begin = part.offset + done;
-        device.upload(shard.master->slice(begin, begin + static_cast<int64_t>(piece.size())), piece.data(), stream);
+        const int64_t count = std::min(piece_elements, part.count - done), begin = part.offset + done;
+        const View master = master_room.of(shard.master, begin, count);
+        fill(*part.parameter, part.first + done, master);
+        keep(shard.master, begin, master);
+        if (!shard.has_rounded()) continue;
+        const View rounded = rounded_room.of(shard.rounded, begin, count);
+        device.copy(rounded, master, stream);
+        keep(shard.rounded, begin, rounded);
       }
     }
-    if (shard.weights().data() != shard.master->data()) device.copy(shard.weights(), shard.master, stream);
   }
-}
-
-// A normal number for each element: one block of the generator gives a pair (Box and Muller, 1958).
-double normal(uint64_t seed, int64_t tensor, int64_t element) {
-  const auto words =
-      Philox::words(seed, RandomStream::initialization, static_cast<uint64_t>(tensor), narrow<uint32_t>(element / 2));
-  const double u1 = (words[0] + 0.5) * 0x1p-32;
-  const double u2 = words[1] * 0x1p-32;
-  const double radius = std::sqrt(-2 * std::log(u1));
-  const double angle = 2 * std::numbers::pi * u2;
-  return radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
 }
 
 bool all_finite(std::span<const float> values) {
@@ -93,20 +112,20 @@ void append(Writer& file, std::span<const float> values, const SavedTensors& wha
 class PartGatherer {
  public:
   PartGatherer(ShardedParameters& parameters, Device& device, Transport& transport, Stream stream)
-      : device_(device), transport_(transport), stream_(stream), room_(saving_room(parameters, device, transport)) {}
+      : device_(device), transport_(transport), stream_(stream), room_(parameters, device, transport) {}
 
   template <class F>  // F(std::span<const float>)
-  void gather(const View& shard, const ParameterPart& part, int owner, F&& consume) {
+  void gather(const ShardTensor& shard, const ParameterPart& part, int owner, F&& consume) {
     for (int64_t done = 0; done < part.count; done += piece_elements) {
       const int64_t count = std::min(piece_elements, part.count - done);
       const int64_t begin = part.offset + done;
       if (owner == 0 && transport_.rank() == 0) {
-        consume(download(shard.slice(begin, begin + count)));
+        consume(download(own(shard, begin, count)));
       } else if (transport_.rank() == owner) {
-        const Message message{0, shard.slice(begin, begin + count)};
+        const Message message{0, own(shard, begin, count)};
         transport_.exchange({&message, 1}, {}, Channel::parameters, stream_).wait(stream_);
       } else if (transport_.rank() == 0) {
-        const Message message{owner, room_->slice(0, count)};
+        const Message message{owner, room_.received->slice(0, count)};
         transport_.exchange({}, {&message, 1}, Channel::parameters, stream_).wait(stream_);
         consume(download(message.data));
       }
@@ -114,6 +133,13 @@ class PartGatherer {
   }
 
  private:
+  View own(const ShardTensor& shard, int64_t begin, int64_t count) {
+    if (shard.resident()) return shard.view().slice(begin, begin + count);
+    const View piece = room_.own->slice(0, count);
+    shard.load(piece, begin, stream_).wait(stream_);
+    return piece;
+  }
+
   std::span<const float> download(const View& view) {
     host_.resize(static_cast<size_t>(view.elements()));
     device_.download(host_.data(), view, stream_);
@@ -123,7 +149,7 @@ class PartGatherer {
   Device& device_;
   Transport& transport_;
   Stream stream_;
-  Tensor room_;
+  SavingRoom room_;
   std::vector<float> host_;
 };
 
@@ -143,7 +169,7 @@ void append_all(std::optional<Writer>& file, const SavedTensors& what, ShardedPa
                 Transport& transport, Stream stream) {
   PartGatherer gatherer(parameters, device, transport, stream);
   for (size_t unit = 0; unit < parameters.units().size(); ++unit) {
-    const View& shard = what.select(parameters.shard(unit));
+    const ShardTensor& shard = what.select(parameters.shard(unit));
     for (int owner = 0; owner < transport.size(); ++owner) {  // shards in the order of ranks are the unit in order
       for (const ParameterPart& part : parts_in_shard(parameters.units()[unit], owner, transport.size())) {
         gatherer.gather(shard, part, owner,
@@ -179,33 +205,45 @@ SafetensorsDirectory open_weights(const fs::path& directory, const ModelConfig& 
 }
 
 void load_weights(const SafetensorsDirectory& weights, ShardedParameters& parameters, Device& device, Stream stream) {
-  fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, std::span<float> piece) {
+  std::vector<float> values;
+  fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, const View& master) {
+    values.resize(static_cast<size_t>(master.elements()));
     const StoredTensor& tensor = weights.tensor(parameter.name);
-    weights.read(tensor, first, piece);
-    if (all_finite(piece)) return;
-    throw DataError(fmt::format("'{}': tensor '{}' holds values that are not finite; the model is damaged",
-                                weights.path_of(tensor).string(), parameter.name));
+    weights.read(tensor, first, std::span(values));
+    if (!all_finite(values)) {
+      throw DataError(fmt::format("'{}': tensor '{}' holds values that are not finite; the model is damaged",
+                                  weights.path_of(tensor).string(), parameter.name));
+    }
+    device.upload(master, values.data(), stream);
   });
 }
 
 void random_weights(uint64_t seed, double range, ShardedParameters& parameters, Device& device, Stream stream) {
-  fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, std::span<float> piece) {
-    for (size_t i = 0; i < piece.size(); ++i) {
-      const int64_t element = first + static_cast<int64_t>(i);
-      const bool is_norm = parameter.shape.rank() == 1;
-      piece[i] = is_norm ? 1.0F : static_cast<float>(range * normal(seed, parameter.index, element));
+  fill_masters(parameters, device, stream, [&](const Parameter& parameter, int64_t first, const View& master) {
+    if (parameter.shape.rank() == 1) {  // a norm
+      const std::vector<float> ones(static_cast<size_t>(master.elements()), 1.0F);
+      return device.upload(master, ones.data(), stream);
     }
+    device.fill_normal({.destination = master,
+                        .first = first,
+                        .seed = seed,
+                        .sample = static_cast<uint64_t>(parameter.index),
+                        .deviation = range},
+                       stream);
   });
 }
 
-Tensor saving_room(ShardedParameters& parameters, Device& device, Transport& transport) {
+void rehearse_loading(ShardedParameters& parameters, Device& device) {
+  const PieceRoom master(parameters, &ParameterShard::master, device);
+  const PieceRoom rounded(parameters, &ParameterShard::rounded, device);
+}
+
+SavingRoom::SavingRoom(ShardedParameters& parameters, Device& device, const Transport& transport) {
   device.memory().enter(Section::save);
-  if (transport.rank() != 0 || transport.size() == 1) return {};
-  int64_t largest = 0;
-  for (const ParameterUnit& unit : parameters.units()) {
-    largest = std::max(largest, unit.shard_elements(transport.size()));
-  }
-  return device.allocate({std::min(piece_elements, largest)}, DType::float32, Purpose::staging);
+  const auto piece = [&] { return device.allocate({largest_piece(parameters)}, DType::float32, Purpose::staging); };
+  if (transport.rank() == 0 && transport.size() > 1) received = piece();
+  const ParameterShard& shard = parameters.shard(0);
+  if (!shard.master.resident() || !shard.gradient.resident()) own = piece();
 }
 
 void save_tensors(const fs::path& path, const SavedTensors& what, ShardedParameters& parameters, Device& device,
@@ -219,7 +257,7 @@ void save_tensors(const fs::path& path, const SavedTensors& what, ShardedParamet
 
 void save_model(const SavedModel& model, ShardedParameters& parameters, Device& device, Transport& transport,
                 Stream stream) {
-  const SavedTensors what = {.select = [](const ParameterShard& shard) -> const View& { return shard.master.view(); },
+  const SavedTensors what = {.select = [](const ParameterShard& shard) -> const ShardTensor& { return shard.master; },
                              .dtype = stored(model.dtype)};
   std::deque<OutputFile> companions;
   std::optional<SafetensorsDirectoryWriter> weights;

@@ -23,12 +23,20 @@ void load_weights(const SafetensorsDirectory& weights, ShardedParameters& parame
 // Norms 1, all else normal with the model's initializer_range, as docs/configuration.md defines model.init: random.
 void random_weights(uint64_t seed, double range, ShardedParameters& parameters, Device& device, Stream stream);
 
-// What saving takes of the device's memory: on rank 0, where a part from another rank arrives.
-Tensor saving_room(ShardedParameters& parameters, Device& device, Transport& transport);
+// Takes the device memory that setting weights takes, and nothing else.
+void rehearse_loading(ShardedParameters& parameters, Device& device);
+
+// The device memory that saving takes; every way of saving takes the same.
+struct SavingRoom {
+  Tensor received;  // on rank 0: a part from another rank
+  Tensor own;       // a part of this rank's shard, where that may be in storage
+
+  SavingRoom(ShardedParameters& parameters, Device& device, const Transport& transport);
+};
 
 // What to write of a shard, and by what to multiply it.
 struct SavedTensors {
-  std::function<const View&(const ParameterShard&)> select;  // (shard_elements) float32
+  std::function<const ShardTensor&(const ParameterShard&)> select;  // float32
   double scale = 1;
   StoredDType dtype = StoredDType::f32;
 };

@@ -3,80 +3,123 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <set>
 
-#include "runtime/run.h"
+#include "parallel/sequence_layout.h"
 
 namespace annulus {
 namespace {
 
-std::string gibibytes(int64_t bytes) {
-  return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / 0x1p30);
+// What a process of the CPU device takes beside its arena: the program and its libraries, Open MPI's buffers, what
+// weights are read and written through. Measured, see docs/memory.md; the rest are the arrays of a micro-batch before
+// they are cut for ranks: a sequence's tokens, answers and positions, the same again with weights for the whole
+// micro-batch, and the ranges of each kind of mask.
+int64_t outside_bytes(const PreparedRun& run) {
+  constexpr int64_t process_bytes = 80'000'000, row_bytes = 12 + 16, mask_row_bytes = sizeof(KeyRanges);
+  const SequenceLayout layout(run.settings.parallel.layout, run.mesh.context_size, run.settings.train.micro_batch_size,
+                              run.settings.data.sequence_length);
+  const std::set<int64_t> masks(run.model.layer_windows.begin(), run.model.layer_windows.end());
+  return process_bytes + layout.global_rows() * (row_bytes + static_cast<int64_t>(masks.size()) * mask_row_bytes);
 }
 
-double teraflops(double operations) {
-  return operations * 1e-12;
+// The ladder, and what it would be if memory.* were left to it.
+std::vector<PlanOption> memory_options(PreparedRun& run, int threads) {
+  const std::vector<MemoryRule> allowed = memory_ladder(run.settings, run.model, run.mesh);
+  Settings free = run.settings;
+  free.memory = {};
+  free.memory.directory = run.settings.memory.directory;
+  std::vector<MemoryRule> rules = allowed;
+  for (const MemoryRule& rule : memory_ladder(free, run.model, run.mesh)) {
+    if (std::ranges::find(rules, rule) == rules.end()) rules.push_back(rule);
+  }
+  std::vector<PlanOption> options;
+  for (const MemoryRule& rule : rules) {
+    run.memory = rule;
+    options.push_back(
+        {.settings = rule.to_string(), .allowed = options.size() < allowed.size(), .plan = plan_rung(run, threads)});
+  }
+  return options;
+}
+
+size_t choose(const std::vector<PlanOption>& options, const Budget& budget) {
+  size_t chosen = 0;
+  for (size_t i = 0; i < options.size() && options[i].allowed; ++i) {
+    chosen = i;
+    if (options[i].plan.worst.fits(budget)) break;
+  }
+  return chosen;
+}
+
+PackedStep packed_step(PreparedRun& run, int threads) {
+  PackedStep step;
+  double most = -1;
+  for (run.mesh.rank = 0; run.mesh.rank < run.mesh.size(); ++run.mesh.rank) {
+    const StepCost cost = plan_rank(run, threads).step;
+    step.total.add(cost);
+    step.most.raise_to(cost);
+    if (cost.operations.attention > most) step.busiest = run.mesh.rank;
+    most = std::max(most, cost.operations.attention);
+  }
+  return step;
+}
+
+int64_t local_rows(const PreparedRun& run) {
+  return SequenceLayout(run.settings.parallel.layout, run.mesh.context_size, run.settings.train.micro_batch_size,
+                        run.settings.data.sequence_length)
+      .local_rows();
+}
+
+// A sequence on twice as many ranks, and else the same: where a tile was all rows of a rank, it still is.
+PlanOption more_ranks(PreparedRun& run, const MemoryRule& rule, int threads, bool data) {
+  const int64_t rows = local_rows(run);
+  run.mesh = {.data_size = run.mesh.data_size, .context_size = 2 * run.mesh.context_size};
+  run.memory = rule;
+  for (int64_t* const tile : {&run.memory.mlp_rows, &run.memory.logits_rows}) {
+    *tile = *tile == rows ? local_rows(run) : std::min(*tile, local_rows(run));
+  }
+  PlanOption option{
+      .settings = fmt::format("--ranks {}", run.mesh.size()), .allowed = false, .plan = plan_rung(run, threads)};
+  if (run.settings.parallel.context_parallel_size != 0) {
+    option.settings += fmt::format(" parallel.context_parallel_size={}", run.mesh.context_size);
+  }
+  option.settings += fmt::format(" {}", run.memory.to_string());
+  if (data) option.plan.step = packed_step(run, threads).most;
+  return option;
+}
+
+// Work and traffic as data.train packs its first step: of the rule that was chosen on every rank, and of the others on
+// the busiest of these.
+void use_data(PlanReport& report, PreparedRun& run, int threads) {
+  run.sequences =
+      std::make_unique<SequenceSet>(open_documents(run.settings.data.train, run.model.vocabulary), run.settings.data);
+  run.memory = report.plan().rule();
+  report.data = packed_step(run, threads);
+  run.mesh.rank = report.data->busiest;
+  for (PlanOption& option : report.options) {
+    run.memory = option.plan.rule();
+    option.plan.step = plan_rank(run, threads).step;
+  }
+  report.options[report.chosen].plan.step = report.data->most;
 }
 
 }  // namespace
 
-PlanReport plan_run(const Settings& settings, int ranks, int threads, int64_t budget) {
+PlanReport plan_run(const PlanRequest& request) {
+  const Settings& settings = request.settings;
   const ModelConfig model = ModelConfig::read(settings.model.path).with_window(settings.attention.sliding_window);
   check_against_model(settings, model);
-  const Mesh mesh = resolve_mesh(settings.parallel, 0, ranks);
-  PlanReport report{
-      .ranks = ranks, .budget = budget, .worst = {}, .ladder = plan_ladder(settings, model, mesh, threads)};
-  const auto fitting = std::ranges::find_if(report.ladder, [&](const RungPlan& r) { return r.peak_bytes <= budget; });
-  const MemoryRule& rule = fitting == report.ladder.end() ? report.ladder.back().rule : fitting->rule;
-  report.worst = plan_rank(settings, model, mesh, rule, threads);
+  PreparedRun run = worst_case(settings, model);
+  run.mesh = resolve_mesh(settings.parallel, 0, request.ranks);
+  PlanReport report{.ranks = request.ranks,
+                    .budget = request.budget,
+                    .options = memory_options(run, request.threads),
+                    .longest = longest_sequence(settings, model, run.mesh, request.threads, request.budget),
+                    .outside_bytes = outside_bytes(run),
+                    .data = {}};
+  report.chosen = choose(report.options, request.budget);
+  if (request.data) use_data(report, run, request.threads);
+  report.options.push_back(more_ranks(run, MemoryRule(report.plan().rule()), request.threads, request.data));
   return report;
-}
-
-std::string as_table(const PlanReport& report) {
-  const RankPlan& plan = report.worst;
-  const auto bytes = plan.memory.bytes_at_peak();
-  std::string text = fmt::format("{:<16}{:>20}{:>14}\n", "at the peak", "bytes", "");
-  for (int i = 0; i < purpose_count; ++i) {
-    const int64_t amount = bytes[static_cast<size_t>(i)];
-    text += fmt::format("{:<16}{:>20}{:>14}\n", name_of(static_cast<Purpose>(i)), amount, gibibytes(amount));
-  }
-  text += fmt::format("{:<16}{:>20}{:>14}\n", "between buffers", plan.memory.extent - plan.memory.peak_bytes,
-                      gibibytes(plan.memory.extent - plan.memory.peak_bytes));
-  text += fmt::format("{:<16}{:>20}{:>14}   on rank 0 of {}\n", "peak", plan.memory.extent,
-                      gibibytes(plan.memory.extent), report.ranks);
-  text += fmt::format("{:<16}{:>20}{:>14}   {}\n", "budget", report.budget, gibibytes(report.budget),
-                      report.fits() ? "fits" : "DOES NOT FIT");
-  text += fmt::format("\na step and rank: {:.3f} TFLOP in attention, {:.3f} TFLOP in other products\n",
-                      teraflops(plan.operations.attention), teraflops(plan.operations.matmul));
-  text += fmt::format("sent a step and rank: {} around the ring, {} of weights and gradients\n",
-                      gibibytes(plan.ring_bytes), gibibytes(plan.parameter_bytes));
-  text += "\nwhat may be chosen, cheapest in computation first:\n";
-  for (const RungPlan& rung : report.ladder) {
-    text +=
-        fmt::format("{} {:>14} {:>10.3f} TFLOP  {}\n", rung.rule == plan.rule ? "->" : "  ", gibibytes(rung.peak_bytes),
-                    teraflops(rung.operations.attention + rung.operations.matmul), rung.rule.to_string());
-  }
-  return text;
-}
-
-std::string as_json(const PlanReport& report) {
-  const RankPlan& plan = report.worst;
-  const auto bytes = plan.memory.bytes_at_peak();
-  nlohmann::ordered_json at_peak;
-  for (int i = 0; i < purpose_count; ++i) at_peak[name_of(static_cast<Purpose>(i))] = bytes[static_cast<size_t>(i)];
-  const nlohmann::ordered_json json = {{"peak_bytes", plan.memory.extent},
-                                       {"live_bytes", plan.memory.peak_bytes},
-                                       {"worst_rank", 0},
-                                       {"ranks", report.ranks},
-                                       {"memory_budget", report.budget},
-                                       {"fits", report.fits()},
-                                       {"memory", plan.rule.to_string()},
-                                       {"bytes_at_peak", at_peak},
-                                       {"attention_flops", plan.operations.attention},
-                                       {"matmul_flops", plan.operations.matmul},
-                                       {"ring_bytes", plan.ring_bytes},
-                                       {"parameter_bytes", plan.parameter_bytes}};
-  return json.dump(2) + "\n";
 }
 
 }  // namespace annulus

@@ -2,23 +2,54 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/plan.h"
+#include "runtime/plan_length.h"
 
 namespace annulus {
 
-// What the run needs on its worst rank, rank 0, which also receives what is saved.
-struct PlanReport {
+struct PlanRequest {
+  Settings settings;
   int ranks = 1;
-  int64_t budget = 0;            // bytes a rank may use
-  RankPlan worst;                // under the first rule that fits, or the last if none does
-  std::vector<RungPlan> ladder;  // what each rule would need
-  [[nodiscard]] bool fits() const { return worst.memory.extent <= budget; }
+  int threads = 1;  // of the CPU device
+  Budget budget;    // of a rank
+  // Work and traffic of data.train's first step, as it is packed, instead of the worst case. The memory is the worst
+  // case's either way.
+  bool data = false;
 };
 
-PlanReport plan_run(const Settings& settings, int ranks, int threads, int64_t budget);
+// What could be chosen, and what it would need.
+struct PlanOption {
+  std::string settings;  // words of section.key=value, and --ranks where there are more
+  bool allowed = true;   // by the configuration and the number of ranks, as they are
+  RungPlan plan;
+};
+
+// A step on all ranks together.
+struct PackedStep {
+  StepCost total;
+  StepCost most;    // a rank has of each
+  int busiest = 0;  // the rank with most attention
+};
+
+struct PlanReport {
+  int ranks = 1;
+  Budget budget;
+  std::vector<PlanOption> options;  // the ladder; what the configuration excludes; twice the ranks
+  size_t chosen = 0;                // the first that is allowed and fits, or the last that is allowed
+  LongestSequence longest;
+  int64_t outside_bytes = 0;  // host memory of a rank beside the arena, about
+  std::optional<PackedStep> data;
+
+  [[nodiscard]] const RungPlan& plan() const { return options[chosen].plan; }
+  [[nodiscard]] bool fits() const { return plan().worst.fits(budget); }
+};
+
+// Throws what reading the model's configuration throws, and with `data` what opening data.train throws.
+PlanReport plan_run(const PlanRequest& request);
 
 std::string as_table(const PlanReport& report);
 std::string as_json(const PlanReport& report);  // one object; docs/memory.md names its keys

@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "parallel/held_transport.h"
 #include "parallel/sequence_layout.h"
 #include "runtime/checkpoint.h"
 #include "runtime/metrics.h"
@@ -84,7 +85,6 @@ void check_against_model(const Settings& settings, const ModelConfig& model) {
     throw ConfigurationError(fmt::format("data.pad_token_id is {}, but the model's vocabulary has {} tokens",
                                          settings.data.pad_token_id, model.vocabulary));
   }
-  constexpr int64_t most_rows = (int64_t{1} << 31) - (int64_t{1} << 20);  // row numbers are 32-bit, padding included
   if (settings.data.sequence_length > most_rows / settings.train.micro_batch_size) {
     throw ConfigurationError(fmt::format(
         "data.sequence_length ({}) times train.micro_batch_size ({}) is more than {}, the rows of a micro-batch",
@@ -129,6 +129,10 @@ std::string PreparedRun::fingerprint() const {
                      settings.debug.save_gradients, settings.debug.poison, memory.to_string());
 }
 
+std::filesystem::path offload_directory(const Settings& settings) {
+  return settings.memory.directory.empty() ? settings.output.directory : settings.memory.directory;
+}
+
 PreparedRun prepare(const Settings& settings, int rank, int ranks) {
   check_given(settings);
   PreparedRun run{.settings = settings,
@@ -167,7 +171,8 @@ void train(PreparedRun& run, Device& device, Transport& transport, Listener& lis
   const OutputSettings& output = run.settings.output;
   std::optional<MetricsFile> metrics;
   if (transport.rank() == 0) metrics.emplace(output.directory / "metrics.jsonl");
-  Trainer trainer(run, device, transport, listener);
+  HeldTransport held(transport, device.memory());
+  Trainer trainer(run, device, run.settings.debug.poison ? held : transport, listener);
   trainer.set_weights();
   for (int64_t step = 1; step <= run.settings.train.steps; ++step) {
     const StepReport report = trainer.step(step);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -27,11 +28,17 @@ struct PreparedRun {
   [[nodiscard]] std::string fingerprint() const;  // all that the ranks of a run must have in common
 };
 
+// Rows of a micro-batch, padding included: their numbers are 32-bit.
+inline constexpr int64_t most_rows = (int64_t{1} << 31) - (int64_t{1} << 20);
+
 // Ranks along each axis; ConfigurationError where the settings do not make up `ranks`.
 Mesh resolve_mesh(const ParallelSettings& settings, int rank, int ranks);
 
 // ConfigurationError where settings and model do not fit together.
 void check_against_model(const Settings& settings, const ModelConfig& model);
+
+// memory.directory, where it is set.
+std::filesystem::path offload_directory(const Settings& settings);
 
 // Throws ConfigurationError, DataError, EnvironmentError (an output directory that cannot be written).
 PreparedRun prepare(const Settings& settings, int rank, int ranks);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "kernels/storage.h"
 #include "kernels/tensor.h"
 #include "parallel/sequence_layout.h"
 
@@ -73,6 +74,11 @@ struct MemorySettings {
   std::optional<Recompute> recompute;
   std::optional<int64_t> mlp_tile;
   std::optional<int64_t> logits_tile;
+  std::optional<Place> offload_checkpoints;
+  std::optional<Place> offload_gradients;
+  std::optional<Place> offload_optimizer;
+  std::optional<Place> offload_parameters;
+  std::filesystem::path directory = {};  // where Place::disk is; empty: output.directory
 };
 
 struct OutputSettings {
@@ -89,7 +95,9 @@ struct DebugSettings {
 struct RuntimeSettings {
   DeviceKind device = DeviceKind::automatic;
   int threads = 0;            // 0: auto
-  int64_t memory_budget = 0;  // bytes a rank may use; 0: auto, what the device has
+  int64_t memory_budget = 0;  // bytes of the device a rank may use; 0: auto, what the device has
+  int64_t host_budget = 0;    // bytes of host memory a rank may take beside a GPU; 0: auto
+  int64_t disk_budget = 0;    // bytes a rank may take in memory.directory; 0: auto, what is free
 };
 
 struct Settings {

@@ -19,7 +19,7 @@ Trainer::Trainer(PreparedRun& run, Device& device, Transport& transport, Listene
       transport_(transport),
       listener_(listener),
       stream_(device.compute_stream()),
-      parameters_(device, transport, run.settings.model.dtype, qwen3_units(run.model), stream_),
+      parameters_(device, transport, run.settings.model.dtype, qwen3_units(run.model), run.memory.parameters, stream_),
       attention_(device, transport, run.mesh),
       decoder_(run.model, device, attention_, parameters_, run.settings.model.dtype, run.memory),
       batches_(run.settings, run.model, run.mesh, device) {}
@@ -147,13 +147,17 @@ void Trainer::check(int64_t step, const Outcome& outcome) const {
               ExitCode::failure, SourceLocation::current());
 }
 
+void Trainer::rehearse_set_weights() {
+  rehearse_loading(parameters_, device_);
+}
+
 void Trainer::rehearse_save() {
-  saving_room(parameters_, device_, transport_);
+  const SavingRoom room(parameters_, device_, transport_);
 }
 
 void Trainer::save_gradients(const std::filesystem::path& path) {
   save_tensors(path,
-               {.select = [](const ParameterShard& shard) -> const View& { return shard.gradient.view(); },
+               {.select = [](const ParameterShard& shard) -> const ShardTensor& { return shard.gradient; },
                 .scale = 1 / answers_},
                parameters_, device_, transport_, stream_);
 }

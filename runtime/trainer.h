@@ -17,7 +17,7 @@ namespace annulus {
 
 class Trainer {
  public:
-  // Allocates the shards; the weights are not set.
+  // Makes the shards; the weights are not set.
   Trainer(PreparedRun& run, Device& device, Transport& transport, Listener& listener);
 
   // From the model's files or from random numbers.
@@ -30,7 +30,10 @@ class Trainer {
   [[nodiscard]] ShardedParameters& parameters() { return parameters_; }
   void save_gradients(const std::filesystem::path& path);  // of the last step, before clipping
   void save_model(const std::filesystem::path& directory);
-  void rehearse_save();  // takes the memory that saving takes, and nothing else
+
+  // These take the memory that setting weights and saving take, and nothing else.
+  void rehearse_set_weights();
+  void rehearse_save();
 
  private:
   // What the ranks tell each other once a step; a row a rank.

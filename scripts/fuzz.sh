@@ -35,9 +35,10 @@ done
 cmake -S "$fuzz" -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ >/dev/null
 cmake --build "$build" --target "${targets[@]}"
 
-# Inputs are a few hundred bytes, so whoever takes more than these limits (MiB) has been made to by an input. A small
-# quarantine of freed memory is enough for the same reason, and faster.
-export ASAN_OPTIONS=quarantine_size_mb=8${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+# Inputs are a few hundred bytes, so whoever takes more than these limits (MiB) has been made to by an input. For the same
+# reason a small quarantine of freed memory is enough, and faster; so is a report that names one caller of malloc or
+# free, since repeating a finding without these options names all.
+export ASAN_OPTIONS=quarantine_size_mb=1:malloc_context_size=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 options=(-max_len=768 -timeout=60 -rss_limit_mb=512 -malloc_limit_mb=64 -print_final_stats=1 -verbosity=1)
 mkdir -p "$build/findings"
 for target in "${targets[@]}"; do

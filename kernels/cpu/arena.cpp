@@ -68,13 +68,31 @@ void CpuArena::release(void* data, int64_t bytes, Purpose purpose) noexcept {
   if (!poison_) return;
   auto* const begin = static_cast<std::byte*>(data);
   const bool intact = std::all_of(begin + bytes, begin + size, [](std::byte b) { return b == std::byte{poison_byte}; });
-  if (!intact) damage_ = name_of(purpose);
+  if (!intact) damage_ = std::string("something wrote behind the end of a buffer for ") + name_of(purpose);
+  if (is_held(begin, size)) {
+    damage_ =
+        std::string("a message or copy was still under way when its buffer was released, one for ") + name_of(purpose);
+  }
   std::memset(begin, poison_byte, static_cast<size_t>(size));
 }
 
+void CpuArena::hold(const void* data, int64_t bytes) {
+  if (poison_) held_.emplace(static_cast<const std::byte*>(data), bytes);
+}
+
+void CpuArena::let_go(const void* data, int64_t bytes) noexcept {
+  const auto [first, last] = held_.equal_range(static_cast<const std::byte*>(data));
+  const auto found = std::find_if(first, last, [&](const auto& held) { return held.second == bytes; });
+  if (found != last) held_.erase(found);
+}
+
+bool CpuArena::is_held(const std::byte* data, int64_t bytes) const {
+  return std::ranges::any_of(
+      held_, [&](const auto& held) { return held.first < data + bytes && data < held.first + held.second; });
+}
+
 void CpuArena::report_damage() {
-  if (damage_.empty()) return;
-  throw InternalError("something wrote behind the end of a buffer for " + std::exchange(damage_, ""));
+  if (!damage_.empty()) throw InternalError(std::exchange(damage_, ""));
 }
 
 }  // namespace annulus::cpu

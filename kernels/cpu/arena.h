@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <string>
 
 #include "kernels/memory_plan.h"
@@ -12,8 +13,9 @@ namespace annulus::cpu {
 class CpuArena final : public Memory {
  public:
   // Reserves the plan's extent; pages are touched as they are used. MemoryError where the host refuses it. With
-  // `poison`, buffers are filled with bytes 0xFF (NaN) when they are allocated and released, and the red zone that the
-  // plan left behind each of them is checked.
+  // `poison`, buffers are filled with bytes 0xFF (NaN) when they are allocated and released, the red zone that the plan
+  // left behind each of them is checked, and so is that nothing that was held is released. InternalError, at the next
+  // allocation or section, names the purpose of the buffer.
   CpuArena(MemoryPlan plan, bool poison);
   CpuArena(const CpuArena&) = delete;
   CpuArena& operator=(const CpuArena&) = delete;
@@ -26,11 +28,15 @@ class CpuArena final : public Memory {
   void* allocate(int64_t bytes, Purpose purpose) override;
   void release(void* data, int64_t bytes, Purpose purpose) noexcept override;
 
+  void hold(const void* data, int64_t bytes) override;
+  void let_go(const void* data, int64_t bytes) noexcept override;
+
   [[nodiscard]] int64_t live_bytes() const override { return live_bytes_; }
   [[nodiscard]] int64_t peak_bytes() const override { return plan_.extent; }
 
  private:
   void* lend_workspace(int64_t bytes);
+  [[nodiscard]] bool is_held(const std::byte* data, int64_t bytes) const;
   void report_damage();
 
   MemoryPlan plan_;
@@ -39,7 +45,8 @@ class CpuArena final : public Memory {
   Section section_ = Section::setup;
   std::array<size_t, section_count> next_{};  // by section: the allocation that is asked for next
   int64_t live_bytes_ = 0;
-  std::string damage_;  // found on release, which cannot throw
+  std::multimap<const std::byte*, int64_t> held_;  // bytes by where they begin
+  std::string damage_;                             // found on release, which cannot throw
 };
 
 }  // namespace annulus::cpu

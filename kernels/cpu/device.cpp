@@ -19,8 +19,9 @@ std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) {
 }
 
 std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options, MemoryPlan plan) {
+  const int64_t disk_bytes = plan.stored.disk;
   return std::make_unique<cpu::CpuDevice>(options, cpu::best_isa(),
-                                          std::make_unique<cpu::CpuArena>(std::move(plan), options.poison));
+                                          std::make_unique<cpu::CpuArena>(std::move(plan), options.poison), disk_bytes);
 }
 
 namespace cpu {
@@ -43,13 +44,24 @@ void require_team(int threads) {
 
 }  // namespace
 
-CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memory> memory)
+CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memory> memory, int64_t disk_bytes)
     : threads_(options.threads), isa_(isa), math_(vector_math(isa)), memory_(std::move(memory)) {
   if (threads_ < 1) {
     throw ConfigurationError("a CPU device needs at least one thread, not " + std::to_string(threads_) +
                              "; set runtime.threads to 1 or more, or to auto");
   }
   require_team(threads_);
+  if (disk_bytes > 0) disk_ = std::make_unique<FileStorage>(options.offload_directory, disk_bytes, *memory_);
+}
+
+Storage& CpuDevice::storage(Place place) {
+  if (place == Place::host) {
+    throw ConfigurationError(
+        "memory.offload_*: 'host' takes tensors from a GPU's memory into the host's, and on the CPU that is the same "
+        "memory; use disk or none");
+  }
+  require(place == Place::disk && disk_ != nullptr, "a run stores what its plan says and nothing else");
+  return *disk_;
 }
 
 std::string CpuDevice::description() const {

@@ -5,6 +5,7 @@
 // Nothing is global: ranks that are threads of one process each have their own device.
 #pragma once
 
+#include "kernels/cpu/file_storage.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/device.h"
@@ -14,17 +15,20 @@ namespace annulus::cpu {
 class CpuDevice final : public Device {
  public:
   // Throws ConfigurationError if there is no thread. `isa` is what vector loops use; the CPU must have it.
-  CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memory> memory);
+  // `disk_bytes`: room in options.offload_directory.
+  CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memory> memory, int64_t disk_bytes);
   CpuDevice(const DeviceOptions& options, Isa isa)
-      : CpuDevice(options, isa, std::make_unique<CpuMemory>(options.poison)) {}
+      : CpuDevice(options, isa, std::make_unique<CpuMemory>(options.poison), 0) {}
 
   [[nodiscard]] std::string description() const override;
   Memory& memory() override { return *memory_; }
   Stream compute_stream() override { return {}; }
+  Storage& storage(Place place) override;
 
   void upload(View destination, const void* source, Stream stream) override;
   void download(void* destination, View source, Stream stream) override;
   void fill_zero(View destination, Stream stream) override;
+  void fill_normal(const NormalNumbers& args, Stream stream) override;
   void copy(View destination, View source, Stream stream) override;
   void accumulate(View destination, View source, Stream stream) override;
   void sum(View destination, View source, Stream stream) override;
@@ -59,6 +63,7 @@ class CpuDevice final : public Device {
   Isa isa_;
   const VectorMath& math_;
   std::unique_ptr<Memory> memory_;
+  std::unique_ptr<FileStorage> disk_;  // where there is something to store; ends before the memory does
 };
 
 }  // namespace annulus::cpu

@@ -2,11 +2,14 @@
 // trainer runs on it unchanged, and what was recorded is the plan of the real run.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/plan/mask_runs.h"
+#include "kernels/plan/plan_storage.h"
 #include "kernels/plan/recording_memory.h"
 #include "kernels/workspace.h"
 
@@ -30,12 +33,16 @@ class PlanDevice final : public Device {
   [[nodiscard]] std::string description() const override { return "plan"; }
   Memory& memory() override { return memory_; }
   Stream compute_stream() override { return {}; }
+  Storage& storage(Place place) override;
+  [[nodiscard]] const PlanStorage& host() const { return host_; }
+  [[nodiscard]] const PlanStorage& disk() const { return disk_; }
 
   // Masks are remembered, to count what attention would see; a download gives ones.
   void upload(View destination, const void* source, Stream stream) override;
   void download(void* destination, View source, Stream stream) override;
 
   void fill_zero(View, Stream) override {}
+  void fill_normal(const NormalNumbers&, Stream) override {}
   void copy(View, View, Stream) override {}
   void accumulate(View, View, Stream) override {}
   void sum(View, View, Stream) override {}
@@ -59,13 +66,20 @@ class PlanDevice final : public Device {
   void adamw(const AdamW&, Stream) override {}
 
  private:
+  // What an operation's workspace depends on. Tiles, layers and ring steps ask for the same ones thousands of times.
+  using ProductShape = std::array<int64_t, 9>;  // a, b, dtypes, flags
+  using AttentionShape = std::vector<int64_t>;  // dtype, queries, slices of keys
+
   void use_workspace(int64_t bytes);
-  [[nodiscard]] double visible_pairs(const View& ranges, std::span<const KeySlice> keys) const;
+  [[nodiscard]] double pairs(const View& ranges, std::span<const KeySlice> keys) const;
 
   std::unique_ptr<WorkspaceSizes> workspace_;
   RecordingMemory memory_;
+  PlanStorage host_, disk_;
   FloatingPointOperations operations_;
-  std::map<const void*, std::vector<KeyRanges>> masks_;  // by the address of their view
+  std::map<const void*, std::vector<MaskRun>> masks_;  // by the address of their first row; a mask may come in parts
+  std::map<ProductShape, int64_t> product_workspaces_;
+  std::map<AttentionShape, int64_t> forward_workspaces_, backward_workspaces_;
 };
 
 }  // namespace annulus

@@ -22,14 +22,6 @@ constexpr int64_t largest_text = int64_t{64} << 20;  // bytes
   throw DataError(fmt::format("cannot read '{}': {}", path.string(), reason));
 }
 
-// What a failed system call says about writing `path`.
-[[noreturn]] void throw_unwritable(const std::filesystem::path& path, int error) {
-  const std::string failure = fmt::format("cannot write '{}': {}", path.string(), std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) throw MemoryError(failure + "; free some space or write elsewhere");
-  if (error == EFBIG) throw MemoryError(failure + "; raise the limit on file sizes (ulimit -f) or write elsewhere");
-  throw EnvironmentError(failure + "; check that its folder exists and may be written to");
-}
-
 FileDescriptor open_to_write(const std::filesystem::path& path, const std::filesystem::path& named) {
   FileDescriptor descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (descriptor.get() < 0) throw_unwritable(named, errno);
@@ -55,10 +47,6 @@ void sync_folder(const std::filesystem::path& file) {
 }
 
 }  // namespace
-
-FileDescriptor::~FileDescriptor() {
-  if (value_ >= 0) ::close(value_);
-}
 
 // Without O_NONBLOCK opening a named pipe would wait for a writer instead of being refused below.
 InputFile::InputFile(std::filesystem::path path)

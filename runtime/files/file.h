@@ -6,27 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+
+#include "kernels/file_descriptor.h"
 
 namespace annulus {
-
-// Owns an open file of the operating system; none if negative.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int value = -1) : value_(value) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(value_, other.value_);
-    return *this;
-  }
-  ~FileDescriptor();
-
-  [[nodiscard]] int get() const { return value_; }
-  [[nodiscard]] int release() { return std::exchange(value_, -1); }
-
- private:
-  int value_;
-};
 
 // A file open for reading. Throws DataError naming the path where it cannot be opened or ends early.
 class InputFile {

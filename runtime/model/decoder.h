@@ -8,6 +8,7 @@
 #include "parallel/sharded_parameters.h"
 #include "runtime/batch.h"
 #include "runtime/model/decoder_layer.h"
+#include "runtime/model/layer_checkpoints.h"
 #include "runtime/model_config.h"
 
 namespace annulus {
@@ -21,7 +22,8 @@ class Decoder {
         parameters_(parameters),
         layer_(model, device, attention, rule),
         dtype_(dtype),
-        rule_(rule) {}
+        rule_(rule),
+        checkpoint_storage_(device, rule.checkpoints) {}
 
   // Adds the sum of the rows' losses to `loss` (1) float64 and its gradient to the shards. `backward_begins` is called
   // between the two halves.
@@ -29,17 +31,14 @@ class Decoder {
                         const std::function<void()>& backward_begins);
 
  private:
-  // What the layers keep; `work` has an entry a layer, or one that all of them use.
-  struct Kept {
-    std::vector<LayerKept> layers;
-    std::vector<LayerWork> work;
-  };
+  // `work` has an entry a layer, or one that all of them use.
+  using Work = std::vector<LayerWork>;
 
-  [[nodiscard]] Kept allocate(int64_t rows);
-  void forward(const MicroBatch& batch, const Kept& kept, const View& output, Stream stream);
+  [[nodiscard]] Work make_work(int64_t rows);
+  void forward(const MicroBatch& batch, LayerCheckpoints& kept, const Work& work, const View& output, Stream stream);
   void head(const MicroBatch& batch, const View& output, const View& gradient, const View& loss, Stream stream);
-  void backward(const MicroBatch& batch, Kept kept, const View& gradient, Stream stream);
-  [[nodiscard]] const LayerWork& work(const Kept& kept, int64_t layer) const;
+  void backward(const MicroBatch& batch, LayerCheckpoints& kept, Work work, const View& gradient, Stream stream);
+  [[nodiscard]] const LayerWork& work_of(const Work& work, int64_t layer) const;
   [[nodiscard]] const LocalMask& mask(const MicroBatch& batch, int64_t layer) const;
 
   const ModelConfig& model_;
@@ -48,6 +47,7 @@ class Decoder {
   DecoderLayer layer_;
   DType dtype_;
   MemoryRule rule_;
+  CheckpointStorage checkpoint_storage_;
 };
 
 }  // namespace annulus

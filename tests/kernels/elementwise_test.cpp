@@ -29,6 +29,28 @@ TEST(FillZero, LeavesNothingElse) {
   });
 }
 
+// As the definition has it, wherever a view of the tensor begins and ends.
+TEST(FillNormal, IsAFunctionOfTheElement) {
+  constexpr uint64_t seed = 0x1234567890, sample = 5;
+  const auto expected = [](int64_t element) {
+    const auto words = Philox::words(seed, RandomStream::initialization, sample, static_cast<uint32_t>(element / 2));
+    const double radius = std::sqrt(-2 * std::log((words[0] + 0.5) / 4294967296.0));
+    const double angle = 2 * M_PI * words[1] / 4294967296.0;
+    return static_cast<float>(0.02 * radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  };
+  on_every_device([&](CpuDevice& device) {
+    for (const int64_t first : {0, 1, 8192, 1'000'003}) {
+      for (const int64_t n : odd_sizes) {
+        const Tensor tensor = device.allocate({n + 1}, DType::float32, Purpose::workspace);  // poisoned
+        device.fill_normal(
+            {.destination = tensor->slice(0, n), .first = first, .seed = seed, .sample = sample, .deviation = 0.02}, {});
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(tensor->as<float>()[i], expected(first + i)) << first << ' ' << i;
+        EXPECT_TRUE(std::isnan(tensor->as<float>()[n]));
+      }
+    }
+  });
+}
+
 TEST(Copy, KeepsBitsOfOneDtypeAndRoundsOnceToAnother) {
   on_every_device_and_dtype([](CpuDevice& device, DType from) {
     for (const DType to : {DType::float32, DType::bfloat16}) {

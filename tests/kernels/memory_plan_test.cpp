@@ -6,8 +6,11 @@
 #include <random>
 
 #include "kernels/cpu/arena.h"
+#include "kernels/cpu/file_storage.h"
 #include "kernels/error.h"
 #include "kernels/plan/recording_memory.h"
+
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
@@ -116,6 +119,28 @@ TEST(CpuArena, NoticesAWriteBehindABuffer) {
     static_cast<char*>(buffer.data())[200] = 0;
   }
   EXPECT_THROW(arena.enter(Section::step), InternalError);
+}
+
+// Whatever the plan puts there next would meet a copy of the buffer before.
+TEST(CpuArena, NoticesWhatIsReleasedWhileACopyUsesIt) {
+  const TemporaryDirectory folder;
+  for (const bool waits : {true, false}) {
+    cpu::CpuArena arena(two_buffers(true), true);
+    cpu::FileStorage storage(folder.path(), 4096, arena);
+    const Allocation stays(arena, 100, Purpose::parameters);
+    arena.enter(Section::step);
+    const int64_t offset = storage.reserve(200);
+    {
+      const Allocation buffer(arena, 200, Purpose::mlp);
+      Transfer transfer = storage.store(offset, {buffer.data(), DType::float32, {50}}, {});
+      if (waits) transfer.wait({});
+    }
+    if (waits) {
+      EXPECT_NO_THROW(arena.enter(Section::step));
+    } else {
+      expect_says(message_of<InternalError>([&] { arena.enter(Section::step); }), {"under way", "mlp"});
+    }
+  }
 }
 
 TEST(CpuArena, FillsWhatIsReleasedWithNaN) {

@@ -16,8 +16,8 @@
 namespace annulus {
 namespace {
 
-std::string documentation() {
-  std::ifstream file(std::filesystem::path(DOCS_FOLDER) / "configuration.md");
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
@@ -30,6 +30,13 @@ TEST(EditDistance, CountsTheFewestChanges) {
   EXPECT_EQ(edit_distance("learing_rate", "learning_rate"), 1);
   EXPECT_EQ(edit_distance("modle", "model"), 1);  // a swap is one change
   EXPECT_EQ(edit_distance("ca", "abc"), 3);       // optimal string alignment: no part is changed twice
+}
+
+TEST(EditDistance, LooksAtTheFirst64Letters) {
+  const std::string page(10000, 'a');
+  EXPECT_EQ(edit_distance(page, "aa"), 62);
+  EXPECT_EQ(edit_distance("aa", page), 62);
+  EXPECT_EQ(edit_distance(page, page + "b"), 0);
 }
 
 TEST(NearestKey, IsTheOneThatWasMeant) {
@@ -59,11 +66,20 @@ TEST(ConfigKeys, AreAllInTheHelp) {
 }
 
 TEST(ConfigKeys, AreAllDocumentedWithTheirDefaults) {
-  const std::string text = documentation();
+  const std::string text = text_of(std::filesystem::path(DOCS_FOLDER) / "configuration.md");
   for (const ConfigKey& key : config_keys()) {
     const std::string row =
         fmt::format("| `{}` | {} |", key.name, key.required() ? "required" : fmt::format("`{}`", key.fallback));
     EXPECT_NE(text.find(row), std::string::npos) << "docs/configuration.md lacks: " << row;
+  }
+}
+
+// Nothing leads the fuzzer to a key that is not there.
+TEST(ConfigKeys, AreAllInTheFuzzersDictionary) {
+  const std::string words = text_of(std::filesystem::path(DOCS_FOLDER).parent_path() / "tests/fuzz/configuration.dict");
+  for (const ConfigKey& key : config_keys()) {
+    const std::string word = fmt::format("\"{}:\"", key.name.substr(key.section().size() + 1));
+    EXPECT_NE(words.find(word), std::string::npos) << "tests/fuzz/configuration.dict lacks: " << word;
   }
 }
 

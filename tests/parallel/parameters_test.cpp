@@ -54,10 +54,10 @@ TEST_P(ShardedParametersAt, GatheringGivesTheWholeUnitOnEveryRank) {
   run_as_threads(GetParam(), [](Transport& transport) {
     const auto device = make_cpu_device({.threads = 1, .poison = true});
     const Stream stream = device->compute_stream();
-    ShardedParameters parameters(*device, transport, DType::float32, two_units(), stream);
+    ShardedParameters parameters(*device, transport, DType::float32, two_units(), {}, stream);
     for (size_t unit = 0; unit < 2; ++unit) {
       for (const ParameterPart& part : parameters.shard(unit).parts) {
-        auto* shard = parameters.shard(unit).master->as<float>() + part.offset;
+        auto* shard = parameters.shard(unit).master.view().as<float>() + part.offset;
         for (int64_t i = 0; i < part.count; ++i) shard[i] = mark(*part.parameter, part.first + i);
       }
     }
@@ -86,7 +86,7 @@ TEST_P(ShardedParametersAt, GradientsAreSummedOverRanksAndUses) {
   run_as_threads(ranks, [ranks](Transport& transport) {
     const auto device = make_cpu_device({.threads = 1, .poison = true});
     const Stream stream = device->compute_stream();
-    ShardedParameters parameters(*device, transport, DType::float32, two_units(), stream);
+    ShardedParameters parameters(*device, transport, DType::float32, two_units(), {}, stream);
     parameters.clear_gradients(stream);
     for (const size_t unit : {0U, 1U, 1U, 0U}) {
       const View flat = parameters.gradient(unit, stream);
@@ -104,7 +104,7 @@ TEST_P(ShardedParametersAt, GradientsAreSummedOverRanksAndUses) {
     for (size_t unit = 0; unit < 2; ++unit) {
       for (const ParameterPart& part : parameters.shard(unit).parts) {
         for (int64_t i = 0; i < part.count; ++i) {
-          EXPECT_EQ(parameters.shard(unit).gradient->as<float>()[part.offset + i],
+          EXPECT_EQ(parameters.shard(unit).gradient.view().as<float>()[part.offset + i],
                     times * static_cast<float>(part.first + i + 1));
         }
       }
@@ -117,7 +117,7 @@ TEST_P(ShardedParametersAt, PaddingDoesNotCountInTheNorm) {
   run_as_threads(GetParam(), [](Transport& transport) {
     const auto device = make_cpu_device({.threads = 1, .poison = true});
     const Stream stream = device->compute_stream();
-    ShardedParameters parameters(*device, transport, DType::float32, two_units(), stream);
+    ShardedParameters parameters(*device, transport, DType::float32, two_units(), {}, stream);
     parameters.clear_gradients(stream);
     const Tensor squares = device->allocate({transport.size(), 1}, DType::float64, Purpose::staging);
     device->fill_zero(squares, stream);
@@ -125,11 +125,11 @@ TEST_P(ShardedParametersAt, PaddingDoesNotCountInTheNorm) {
     for (size_t unit = 0; unit < 2; ++unit) {
       for (const Parameter& parameter : parameters.units()[unit].parameters()) elements += parameter.elements();
       for (const ParameterPart& part : parameters.shard(unit).parts) {
-        float* gradient = parameters.shard(unit).gradient->as<float>() + part.offset;
+        float* gradient = parameters.shard(unit).gradient.view().as<float>() + part.offset;
         std::fill(gradient, gradient + part.count, 1.0F);
       }
       device->sum_of_squares(squares->slice(transport.rank(), transport.rank() + 1).flat(),
-                             parameters.shard(unit).gradient, stream);
+                             parameters.shard(unit).gradient.view(), stream);
     }
     gather_rows(squares, transport, stream);
     double total = 0;

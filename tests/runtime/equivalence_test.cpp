@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <map>
 #include <random>
+#include <tuple>
 
 #include "kernels/device.h"
 #include "parallel/transports.h"
@@ -40,9 +40,10 @@ Outcome run(Settings settings, const std::filesystem::path& output, int ranks) {
   Outcome outcome;
   run_as_threads(ranks, [&](Transport& transport) {
     PreparedRun prepared = prepare(settings, transport.rank(), ranks);
-    RankPlan plan = fit_rank(settings, prepared.model, prepared.mesh, 1, std::numeric_limits<int64_t>::max());
+    RankPlan plan = fit_rank(settings, prepared.model, prepared.mesh, 1, {});
     prepared.memory = plan.rule;
-    const auto device = make_cpu_device({.threads = 1, .poison = settings.debug.poison}, std::move(plan.memory));
+    const auto device = make_cpu_device({.threads = 1, .poison = settings.debug.poison, .offload_directory = output},
+                                        std::move(plan.memory));
     std::vector<StepReport> ignored;
     Recorder recorder(transport.rank() == 0 ? outcome.reports : ignored);
     train(prepared, *device, transport, recorder);
@@ -182,7 +183,11 @@ void check_splits(int seed, DType dtype, int splits, const Bounds& bounds) {
     settings.train.micro_batch_size = choose.between(1, 3);
     settings.memory = {.recompute = choose.of({Recompute::none, Recompute::keep_attention, Recompute::layer}),
                        .mlp_tile = choose.of<int64_t>({0, 0, 7}),
-                       .logits_tile = choose.of<int64_t>({0, 16})};
+                       .logits_tile = choose.of<int64_t>({0, 16}),
+                       .offload_checkpoints = choose.of({Place::device, Place::disk}),
+                       .offload_gradients = choose.of({Place::device, Place::disk}),
+                       .offload_optimizer = choose.of({Place::device, Place::disk}),
+                       .offload_parameters = choose.of({Place::device, Place::disk})};
     settings.debug.poison = choose.coin();
     SCOPED_TRACE(fmt::format("context {} x data {}, {}, micro-batch {}", settings.parallel.context_parallel_size,
                              settings.parallel.data_parallel_size,
@@ -197,30 +202,76 @@ void check_splits(int seed, DType dtype, int splits, const Bounds& bounds) {
   }
 }
 
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  ASSERT_EQ(a.reports.size(), b.reports.size());
+  for (size_t i = 0; i < a.reports.size(); ++i) {
+    EXPECT_EQ(a.reports[i].loss, b.reports[i].loss);
+    EXPECT_EQ(a.reports[i].grad_norm, b.reports[i].grad_norm);
+  }
+  for (const auto& [name, tensor] : a.gradient) EXPECT_EQ(b.gradient.at(name).values, tensor.values) << name;
+  for (const auto& [name, tensor] : a.weights) EXPECT_EQ(b.weights.at(name).values, tensor.values) << name;
+}
+
+class MemoryRules : public testing::TestWithParam<std::tuple<DType, int>> {
+ protected:
+  MemoryRules() {
+    TinyModel model;
+    model.layers = 5;
+    write_model(folder_ / "source", model, 3);
+    write_documents(folder_ / "documents.jsonl",
+                    random_documents(std::vector<int64_t>{900, 30, 700}, model.vocabulary, 5));
+    settings_.data = {.train = folder_ / "documents.jsonl", .sequence_length = 611};
+    settings_.train = {.steps = 2, .global_batch_size = 2};
+    settings_.model = {.path = folder_ / "source", .dtype = std::get<DType>(GetParam())};
+    settings_.memory = in_memory;
+  }
+
+  Outcome run_as_set(const std::string& name) { return run(settings_, folder_ / name, std::get<int>(GetParam())); }
+
+  const MemorySettings in_memory = {.recompute = Recompute::none,
+                                    .mlp_tile = 0,
+                                    .logits_tile = 0,
+                                    .offload_checkpoints = Place::device,
+                                    .offload_gradients = Place::device,
+                                    .offload_optimizer = Place::device,
+                                    .offload_parameters = Place::device};
+  TemporaryDirectory folder_;
+  Settings settings_;
+};
+
 // What is computed again is computed from the same numbers in the same order.
-TEST(MemoryRules, GiveTheSameBits) {
-  const TemporaryDirectory folder;
-  TinyModel model;
-  model.layers = 5;
-  write_model(folder / "source", model, 3);
-  write_documents(folder / "documents.jsonl",
-                  random_documents(std::vector<int64_t>{900, 30, 700}, model.vocabulary, 5));
-  Settings settings;
-  settings.data = {.train = folder / "documents.jsonl", .sequence_length = 611};
-  settings.train = {.steps = 2, .global_batch_size = 2};
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    settings.model = {.path = folder / "source", .dtype = dtype};
-    settings.memory = {.recompute = Recompute::none, .mlp_tile = 0, .logits_tile = 0};
-    const Outcome kept = run(settings, folder / "kept", 3);
-    for (const Recompute recompute : {Recompute::keep_attention, Recompute::layer}) {
-      settings.memory.recompute = recompute;
-      const Outcome again = run(settings, folder / "again", 3);
-      for (const auto& [name, tensor] : kept.gradient) EXPECT_EQ(again.gradient.at(name).values, tensor.values) << name;
-      for (const auto& [name, tensor] : kept.weights) EXPECT_EQ(again.weights.at(name).values, tensor.values) << name;
-      EXPECT_LT(again.reports[0].peak_bytes, kept.reports[0].peak_bytes);
-    }
+TEST_P(MemoryRules, GiveTheSameBitsWhateverIsComputedAgain) {
+  const Outcome kept = run_as_set("kept");
+  for (const Recompute recompute : {Recompute::keep_attention, Recompute::layer}) {
+    settings_.memory.recompute = recompute;
+    const Outcome again = run_as_set("again");
+    expect_same_bits(kept, again);
+    EXPECT_LT(again.reports[0].peak_bytes, kept.reports[0].peak_bytes);
   }
 }
+
+TEST_P(MemoryRules, GiveTheSameBitsWhateverIsOnDisk) {
+  settings_.memory.recompute = Recompute::keep_attention;
+  settings_.debug.poison = true;
+  const Outcome kept = run_as_set("kept");
+  using Setting = std::optional<Place> MemorySettings::*;
+  const std::vector<std::vector<Setting>> moved = {
+      {&MemorySettings::offload_checkpoints},
+      {&MemorySettings::offload_gradients},
+      {&MemorySettings::offload_optimizer},
+      {&MemorySettings::offload_parameters},
+      {&MemorySettings::offload_checkpoints, &MemorySettings::offload_gradients, &MemorySettings::offload_optimizer,
+       &MemorySettings::offload_parameters}};
+  for (const std::vector<Setting>& group : moved) {
+    settings_.memory = in_memory;
+    settings_.memory.recompute = Recompute::keep_attention;
+    for (const Setting setting : group) settings_.memory.*setting = Place::disk;
+    expect_same_bits(kept, run_as_set("moved"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypesAndRanks, MemoryRules,
+                         testing::Combine(testing::Values(DType::float32, DType::bfloat16), testing::Values(1, 3)));
 
 class Equivalence : public testing::TestWithParam<int> {};
 

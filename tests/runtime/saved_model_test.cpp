@@ -33,7 +33,7 @@ void copy_model(const SavedModel& saved, int ranks) {
     const ModelConfig model = ModelConfig::read(saved.source);
     const auto device = make_cpu_device({.threads = 1, .poison = true});
     const Stream stream = device->compute_stream();
-    ShardedParameters parameters(*device, transport, saved.dtype, qwen3_units(model), stream);
+    ShardedParameters parameters(*device, transport, saved.dtype, qwen3_units(model), {}, stream);
     load_weights(open_weights(saved.source, model), parameters, *device, stream);
     save_model(saved, parameters, *device, transport, stream);
   });

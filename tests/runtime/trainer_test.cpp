@@ -38,7 +38,9 @@ ShardValues shard_values(Trainer& trainer, Device& device) {
   for (size_t unit = 0; unit < trainer.parameters().units().size(); ++unit) {
     const ParameterShard& shard = trainer.parameters().shard(unit);
     for (const ParameterPart& part : shard.parts) {
-      const auto values_of = [&](const Tensor& tensor) { return tensor->slice(part.offset, part.offset + part.count); };
+      const auto values_of = [&](const ShardTensor& tensor) {
+        return tensor.view().slice(part.offset, part.offset + part.count);
+      };
       append(all.master, values_of(shard.master));
       append(all.moment1, values_of(shard.moment1));
       append(all.moment2, values_of(shard.moment2));
@@ -76,7 +78,7 @@ class FailingStep : public testing::TestWithParam<int> {
     for (const ParameterPart& part : shard.parts) {
       for (int64_t i = 0; i < part.count; ++i) {
         if ((part.first + i) / model.hidden != token) continue;
-        shard.master->as<float>()[part.offset + i] = std::numeric_limits<float>::quiet_NaN();
+        shard.master.view().as<float>()[part.offset + i] = std::numeric_limits<float>::quiet_NaN();
       }
     }
   }

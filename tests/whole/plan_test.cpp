@@ -50,6 +50,10 @@ TEST(Plan, IsThePeakOfTheRunToTheByte) {
                          "memory.recompute=" + pick({"auto", "none", "keep_attention", "layer"}),
                          "memory.mlp_tile=" + pick({"auto", "0", "9"}),
                          "memory.logits_tile=" + pick({"auto", "0", "16"}),
+                         "memory.offload_checkpoints=" + pick({"auto", "none", "disk"}),
+                         "memory.offload_gradients=" + pick({"auto", "none", "disk"}),
+                         "memory.offload_optimizer=" + pick({"auto", "none", "disk"}),
+                         "memory.offload_parameters=" + pick({"auto", "none", "disk"}),
                          "debug.poison=" + pick({"true", "false"})};
     SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, fmt::join(words, " ")));
     const Finished finished = run.start("run", ranks, words);
@@ -62,7 +66,10 @@ TEST(Plan, OfExactlyTheBudgetRunsAndOneByteLessIsRefused) {
   const TinyRun run(model, random_documents(std::vector<int64_t>{150}, model.vocabulary, 4),
                     {"data.sequence_length=64"});
   for (const int ranks : {1, 2}) {
-    const Words fixed = {"memory.recompute=layer", "memory.mlp_tile=8", "train.steps=1"};
+    const Words fixed = {"memory.recompute=layer",          "memory.mlp_tile=8",
+                         "memory.offload_checkpoints=none", "memory.offload_gradients=none",
+                         "memory.offload_optimizer=none",   "memory.offload_parameters=none",
+                         "train.steps=1"};
     const auto needed = plan(run, ranks, fixed).at("peak_bytes").get<int64_t>();
     const auto with_budget = [&](int64_t bytes) {
       Words words = fixed;

@@ -1,0 +1,26 @@
+// How long sequences could be.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/plan.h"
+
+namespace annulus {
+
+// The rows of a micro-batch up to which is looked, unless twice the run's own are more: planning so many takes about a
+// GiB of host memory.
+inline constexpr int64_t most_planned_rows = int64_t{1} << 24;
+
+struct LongestSequence {
+  int64_t length = 0;    // 0: not even the shortest fits
+  bool limited = false;  // by how far is looked, and not by the budget
+  std::string bound;     // what takes most of what one more token needs: the name of a purpose, "host memory" or "disk"
+};
+
+// The longest data.sequence_length, with everything else as it is, for which some rule of the ladder keeps every rank
+// within `budget`: that length fits, one more does not.
+LongestSequence longest_sequence(const Settings& settings, const ModelConfig& model, const Mesh& mesh, int threads,
+                                 const Budget& budget);
+
+}  // namespace annulus
