@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <memory>
@@ -78,6 +79,13 @@ ReadyRun make_ready(PreparedRun run, const Launch& launch, const Budget& budget)
   return ready;
 }
 
+// What this process has occupied at most so far, program and libraries included. Bytes.
+int64_t resident_peak_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
 // One rank from beginning to end; all ranks do the same.
 void train_rank(const TrainArguments& arguments, const Settings& settings, const Launch& launch, Transport& transport) {
   start_log(transport.rank());
@@ -93,7 +101,8 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
   ready.device->set_progress([&transport] { transport.progress(); });
   const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());
   train(ready.run, *ready.device, transport, *listener);
-  spdlog::info("done; results in {}", settings.output.directory.string());
+  spdlog::info("done; this process occupied {} bytes at most, its plan has {}; results in {}", resident_peak_bytes(),
+               ready.device->memory().peak_bytes(), settings.output.directory.string());
 }
 
 // A dry run of several ranks does not need them.

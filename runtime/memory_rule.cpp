@@ -69,7 +69,8 @@ std::vector<Rung> rungs_of(DeviceKind device) {
                                {layer, 1024},
                                {layer, 1024, none, disk},
                                {layer, 1024, none, disk, disk},
-                               {layer, 1024, disk, disk, disk},
+                               {keep, 1024, disk, disk, disk},
+                               {keep, 1024, disk, disk, disk, disk},
                                {layer, 1024, disk, disk, disk, disk}});
   }
   return rungs;

@@ -31,34 +31,22 @@ const LocalMask& Decoder::mask(const MicroBatch& batch, int64_t layer) const {
   return batch.masks.at(model_.layer_windows[static_cast<size_t>(layer)]);
 }
 
-const LayerWork& Decoder::work_of(const Work& work, int64_t layer) const {
-  return work[rule_.keeps_work() ? static_cast<size_t>(layer) : 0];
-}
-
 void Decoder::forward_backward(const MicroBatch& batch, const View& loss, Stream stream,
                                const std::function<void()>& backward_begins) {
   const int64_t rows = batch.tokens->rows();
   const Shape hidden{rows, model_.hidden};
   LayerCheckpoints kept(device_, model_, rows, dtype_, rule_, checkpoint_storage_);
-  Work work = make_work(rows);
-  const Tensor output = device_.allocate(hidden, dtype_, Purpose::checkpoints);
+  Work work(static_cast<size_t>(model_.layers));
+  Tensor output = device_.allocate(hidden, dtype_, Purpose::checkpoints);
   forward(batch, kept, work, output, stream);
   backward_begins();
   const Tensor gradient = device_.allocate(hidden, dtype_, Purpose::checkpoints);
   head(batch, output, gradient, loss, stream);
-  backward(batch, kept, std::move(work), gradient, stream);
+  output = {};
+  backward(batch, kept, work, gradient, stream);
 }
 
-Decoder::Work Decoder::make_work(int64_t rows) {
-  Work work;
-  for (int64_t layer = 0; layer < (rule_.keeps_work() ? model_.layers : 1); ++layer) {
-    work.emplace_back(device_, model_, rows, dtype_, rule_);
-  }
-  return work;
-}
-
-void Decoder::forward(const MicroBatch& batch, LayerCheckpoints& kept, const Work& work, const View& output,
-                      Stream stream) {
+void Decoder::forward(const MicroBatch& batch, LayerCheckpoints& kept, Work& work, const View& output, Stream stream) {
   {
     const UnitInUse embedding(parameters_, embedding_unit(), layer_unit(0), stream);
     device_.embedding_forward(kept.open(0).input, embedding.parameter(0), batch.tokens, stream);
@@ -66,7 +54,10 @@ void Decoder::forward(const MicroBatch& batch, LayerCheckpoints& kept, const Wor
   for (int64_t layer = 0; layer < model_.layers; ++layer) {
     const UnitInUse unit(parameters_, layer_unit(layer), layer_unit(layer + 1), stream);  // after the last: the head
     const View next = layer + 1 == model_.layers ? output : kept.open(layer + 1).input.view();
-    layer_.forward(next, kept.open(layer), work_of(work, layer), unit.layer(), batch, mask(batch, layer), stream);
+    std::optional<LayerWork>& layer_work = work[static_cast<size_t>(layer)];
+    layer_work.emplace(device_, model_, output.rows(), dtype_, rule_);
+    layer_.forward(next, kept.open(layer), *layer_work, unit.layer(), batch, mask(batch, layer), stream);
+    if (!rule_.keeps_work()) layer_work.reset();
     kept.close(layer, stream);
   }
 }
@@ -94,24 +85,26 @@ void Decoder::head(const MicroBatch& batch, const View& output, const View& grad
   parameters_.reduce(embedding_unit(), stream);
 }
 
-void Decoder::backward(const MicroBatch& batch, LayerCheckpoints& kept, Work work, const View& gradient,
+void Decoder::backward(const MicroBatch& batch, LayerCheckpoints& kept, Work& work, const View& gradient,
                        Stream stream) {
   for (int64_t layer = model_.layers - 1; layer >= 0; --layer) {
     const size_t unit = layer_unit(layer);
     {
       const UnitInUse weights(parameters_, unit, layer > 0 ? unit - 1 : unit, stream);
       const LayerKept& layer_kept = kept.fetch(layer, stream);
-      const LayerWork& layer_work = work_of(work, layer);
+      std::optional<LayerWork>& layer_work = work[static_cast<size_t>(layer)];
       const LocalMask& layer_mask = mask(batch, layer);
-      if (!rule_.keeps_work()) layer_.recompute(layer_kept, layer_work, weights.layer(), batch, layer_mask, stream);
+      if (!rule_.keeps_work()) {
+        layer_work.emplace(device_, model_, gradient.rows(), dtype_, rule_);
+        layer_.recompute(layer_kept, *layer_work, weights.layer(), batch, layer_mask, stream);
+      }
       const LayerParameters gradients(parameters_.units()[unit], parameters_.gradient(unit, stream));
-      layer_.backward(gradient, layer_kept, layer_work, weights.layer(), gradients, batch, layer_mask, stream);
+      layer_.backward(gradient, layer_kept, *layer_work, weights.layer(), gradients, batch, layer_mask, stream);
+      layer_work.reset();
     }
     parameters_.reduce(unit, stream);
     kept.drop(layer);
-    if (rule_.keeps_work()) work.pop_back();
   }
-  work.clear();
   const View table = parameters_.units()[embedding_unit()].view(parameters_.gradient(embedding_unit(), stream), 0);
   device_.embedding_backward(table, gradient, batch.tokens, stream);
   parameters_.reduce(embedding_unit(), stream);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/device.h"
@@ -31,14 +32,12 @@ class Decoder {
                         const std::function<void()>& backward_begins);
 
  private:
-  // `work` has an entry a layer, or one that all of them use.
-  using Work = std::vector<LayerWork>;
+  using Work =
+      std::vector<std::optional<LayerWork>>;  // by layer; only a rule that keeps it has more than one at a time
 
-  [[nodiscard]] Work make_work(int64_t rows);
-  void forward(const MicroBatch& batch, LayerCheckpoints& kept, const Work& work, const View& output, Stream stream);
+  void forward(const MicroBatch& batch, LayerCheckpoints& kept, Work& work, const View& output, Stream stream);
   void head(const MicroBatch& batch, const View& output, const View& gradient, const View& loss, Stream stream);
-  void backward(const MicroBatch& batch, LayerCheckpoints& kept, Work work, const View& gradient, Stream stream);
-  [[nodiscard]] const LayerWork& work_of(const Work& work, int64_t layer) const;
+  void backward(const MicroBatch& batch, LayerCheckpoints& kept, Work& work, const View& gradient, Stream stream);
   [[nodiscard]] const LocalMask& mask(const MicroBatch& batch, int64_t layer) const;
 
   const ModelConfig& model_;

@@ -139,14 +139,14 @@ void DecoderLayer::mlp_inside(const LayerWork& work, const LayerParameters& weig
   device_.swiglu_forward(work.activated->slice(0, end - begin), gate_up, stream);
 }
 
-void DecoderLayer::backward(const View& residual_gradient, const LayerKept& kept, const LayerWork& work,
+void DecoderLayer::backward(const View& residual_gradient, const LayerKept& kept, LayerWork& work,
                             const LayerParameters& weights, const LayerParameters& gradients, const MicroBatch& batch,
                             const LocalMask& mask, Stream stream) const {
   mlp_backward(residual_gradient, work, weights, gradients, stream);
   attention_backward(residual_gradient, kept, work, weights, gradients, batch, mask, stream);
 }
 
-void DecoderLayer::mlp_backward(const View& residual_gradient, const LayerWork& work, const LayerParameters& weights,
+void DecoderLayer::mlp_backward(const View& residual_gradient, LayerWork& work, const LayerParameters& weights,
                                 const LayerParameters& gradients, Stream stream) const {
   const int64_t rows = residual_gradient.rows(), tile = mlp_rows(rows);
   const bool inside_is_kept = rule_.keeps_work() && tile == rows;
@@ -171,24 +171,25 @@ void DecoderLayer::mlp_backward(const View& residual_gradient, const LayerWork& 
                              .rstd = work.middle_rstd,
                              .weight = weights.mlp_norm},
                             stream);
+  for (Tensor* used : {&work.middle, &work.middle_rstd, &work.middle_normed, &work.gate_up, &work.activated})
+    *used = {};
 }
 
-void DecoderLayer::attention_backward(const View& residual_gradient, const LayerKept& kept, const LayerWork& work,
+void DecoderLayer::attention_backward(const View& residual_gradient, const LayerKept& kept, LayerWork& work,
                                       const LayerParameters& weights, const LayerParameters& gradients,
                                       const MicroBatch& batch, const LocalMask& mask, Stream stream) const {
   const DType dtype = residual_gradient.dtype();
-  const Shape& queries = work.query->shape();
-  const Shape& keys = work.key->shape();
+  const Shape queries = work.query->shape(), keys = work.key->shape();
   const auto room = [&](const Shape& shape, DType type) { return device_.allocate(shape, type, Purpose::attention); };
 
   // 5. The residual branch: gradient of what attention gave.
-  const Tensor attended_gradient = room(queries, dtype);
+  Tensor attended_gradient = room(queries, dtype);
   linear_weight_gradient(device_, gradients.output, residual_gradient, attended(kept, work), stream);
   linear_input_gradient(device_, attended_gradient, residual_gradient, weights.output, false, stream);
   // 4. Around the ring again.
-  const Tensor query_gradient = room(queries, DType::float32);
-  const Tensor key_gradient = room(keys, DType::float32);
-  const Tensor value_gradient = room(keys, DType::float32);
+  Tensor query_gradient = room(queries, DType::float32);
+  Tensor key_gradient = room(keys, DType::float32);
+  Tensor value_gradient = room(keys, DType::float32);
   attention_.backward({.query = work.query,
                        .key = work.key,
                        .value = work.value,
@@ -200,6 +201,9 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
                        .key_gradient = key_gradient,
                        .value_gradient = value_gradient},
                       mask, stream);
+  for (Tensor* used : {&attended_gradient, &work.query, &work.key, &work.value, &work.attended, &work.log_sum}) {
+    *used = {};
+  }
   // 3. Through rotation and head norms, rounded once on the way out.
   const Tensor query_raw_gradient = room(queries, dtype);
   const Tensor key_raw_gradient = room(keys, dtype);
@@ -223,6 +227,7 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
                                      .sine = batch.sine},
                                     stream);
   device_.copy(value_raw_gradient, value_gradient, stream);
+  for (Tensor* used : {&query_gradient, &key_gradient, &value_gradient, &work.query_raw, &work.key_raw}) *used = {};
   // 2. Through the projections.
   linear_weight_gradient(device_, gradients.query, query_raw_gradient, work.normed, stream);
   linear_weight_gradient(device_, gradients.key, key_raw_gradient, work.normed, stream);

@@ -19,7 +19,7 @@ struct LayerKept {
   LayerKept(Device& device, const ModelConfig& model, int64_t rows, DType dtype, const MemoryRule& rule);
 };
 
-// What forward needs on its way, and backward too: kept by each layer, or one for all that is filled again.
+// What forward needs on its way, and backward too: kept by each layer, or filled again.
 struct LayerWork {
   Tensor input_rstd;     // (rows) float32
   Tensor normed;         // (rows, hidden)
@@ -55,10 +55,9 @@ class DecoderLayer {
                  const LocalMask& mask, Stream stream) const;
 
   // `residual_gradient` (rows, hidden) is that of forward's output and becomes that of its input; `gradients` are added
-  // to. work.gate_up is used up.
-  void backward(const View& residual_gradient, const LayerKept& kept, const LayerWork& work,
-                const LayerParameters& weights, const LayerParameters& gradients, const MicroBatch& batch,
-                const LocalMask& mask, Stream stream) const;
+  // to. `work` is used up: each tensor is released after its last use.
+  void backward(const View& residual_gradient, const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
+                const LayerParameters& gradients, const MicroBatch& batch, const LocalMask& mask, Stream stream) const;
 
  private:
   void project(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights, const MicroBatch& batch,
@@ -68,9 +67,9 @@ class DecoderLayer {
                        Stream stream) const;
   void mlp_inside(const LayerWork& work, const LayerParameters& weights, int64_t begin, int64_t end,
                   Stream stream) const;
-  void mlp_backward(const View& residual_gradient, const LayerWork& work, const LayerParameters& weights,
+  void mlp_backward(const View& residual_gradient, LayerWork& work, const LayerParameters& weights,
                     const LayerParameters& gradients, Stream stream) const;
-  void attention_backward(const View& residual_gradient, const LayerKept& kept, const LayerWork& work,
+  void attention_backward(const View& residual_gradient, const LayerKept& kept, LayerWork& work,
                           const LayerParameters& weights, const LayerParameters& gradients, const MicroBatch& batch,
                           const LocalMask& mask, Stream stream) const;
 
