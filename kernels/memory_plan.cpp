@@ -1,7 +1,8 @@
 #include "kernels/memory_plan.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
+#include <utility>
 
 #include "kernels/narrow.h"
 
@@ -78,23 +79,31 @@ std::array<int64_t, purpose_count> MemoryPlan::bytes_at_peak() const {
 }
 
 void place(MemoryPlan& plan) {
-  const Allocations all = all_of(plan);
-  find_peak(plan, all);
+  Allocations order = all_of(plan);
+  find_peak(plan, order);
   const auto lifetime = [](const PlannedAllocation* a) { return a->end - a->begin; };
-  const auto by_size = [&](const PlannedAllocation* a, const PlannedAllocation* b) {
-    return std::pair(a->bytes, lifetime(a)) > std::pair(b->bytes, lifetime(b));
+  Allocations best;
+  const auto attempt = [&] {
+    const int64_t extent = place_in_order(order);
+    if (!best.empty() && extent >= plan.extent) return;
+    plan.extent = extent;
+    best = order;
   };
-  const auto by_lifetime = [&](const PlannedAllocation* a, const PlannedAllocation* b) {
-    return std::pair(lifetime(a), a->bytes) > std::pair(lifetime(b), b->bytes);
-  };
-  Allocations size_order = all, lifetime_order = all;
-  std::stable_sort(size_order.begin(), size_order.end(), by_size);
-  std::stable_sort(lifetime_order.begin(), lifetime_order.end(), by_lifetime);
-  plan.extent = place_in_order(lifetime_order);
-  if (plan.extent > plan.peak_bytes) {
-    const int64_t other = place_in_order(size_order);
-    plan.extent = other <= plan.extent ? other : place_in_order(lifetime_order);
+  const auto gaps = [&] { return plan.extent - plan.peak_bytes; };
+
+  std::ranges::stable_sort(order, std::greater(), [&](const auto* a) { return std::pair(lifetime(a), a->bytes); });
+  attempt();
+  if (gaps() > 0) {
+    std::ranges::stable_sort(order, std::greater(), [&](const auto* a) { return std::pair(a->bytes, lifetime(a)); });
+    attempt();
   }
+  // What reaches highest goes first next time, while more than a hundredth lies idle.
+  for (int i = 0; i < 32 && gaps() > plan.peak_bytes / 100; ++i) {
+    const auto highest = std::ranges::max_element(order, {}, [](const auto* a) { return a->offset + a->bytes; });
+    std::rotate(order.begin(), highest, highest + 1);
+    attempt();
+  }
+  place_in_order(best);
 }
 
 }  // namespace annulus

@@ -41,7 +41,7 @@ struct MemoryPlan {
 
 // Sets the offsets so that allocations that are live at the same time do not overlap, and extent, peak_bytes,
 // peak_time. Largest first at the lowest free offset, as in Pisarchyk and Lee, arXiv 2001.03288, section 5.2 (greedy by
-// size); the best of a few orders is kept.
+// size), or longest-lived first; where that leaves gaps, what lies highest is tried first, and the best order is kept.
 void place(MemoryPlan& plan);
 
 }  // namespace annulus

@@ -197,15 +197,13 @@ void RingAttention::backward(const RingAttentionBackward& args, const LocalMask&
   const RingSchedule& schedule = mask.schedule;
   PassingKeys passing(device_, transport_, mesh_, args.key, args.value, schedule);
   ReturningGradients returning(device_, transport_, mesh_, args.key_gradient, args.value_gradient, schedule);
-  const Tensor delta = device_.allocate(args.log_sum.shape(), DType::float32, Purpose::attention);
-  device_.attention_delta(delta, args.output, args.output_gradient, stream);
   const auto attend = [&](std::span<const KeySlice> keys, std::span<const KeySlice> gradients, bool first) {
     device_.attention_backward({.query = args.query,
                                 .ranges = mask.ranges,
                                 .keys = keys,
                                 .scale = args.scale,
                                 .log_sum = args.log_sum,
-                                .delta = delta,
+                                .delta = args.delta,
                                 .output_gradient = args.output_gradient,
                                 .first = first,
                                 .query_gradient = args.query_gradient,

@@ -34,8 +34,8 @@ struct RingAttentionBackward {
   View key;    // (rows, kv_heads, head_dim)
   View value;  // (rows, kv_heads, head_dim)
   float scale = 1;
-  View output;           // (rows, heads, head_dim), from forward
   View log_sum;          // (rows, heads) float32, from forward
+  View delta;            // (rows, heads) float32, from Device::attention_delta: forward's output is not needed any more
   View output_gradient;  // (rows, heads, head_dim)
   View query_gradient;   // (rows, heads, head_dim) float32: written
   View key_gradient;     // (rows, kv_heads, head_dim) float32: written

@@ -63,7 +63,7 @@ Json memory_of(const PlanReport& report) {
 std::string as_json(const PlanReport& report) {
   Json json = memory_of(report);
   json["step_of"] = report.data ? "data.train" : "worst case";
-  json.update(step_of(report.plan().step));
+  json.update(step_of(report.data ? report.data->most : report.plan().step));
   if (report.data) json["all_ranks"] = step_of(report.data->total);
   json["longest_sequence_length"] = report.longest.length;
   json["longest_bounded_by"] = report.longest.bound;

@@ -107,22 +107,29 @@ class LengthSearch {
     return between(std::floor(at - value / rise * static_cast<double>(right->first - left->first)));
   }
 
-  // What a run of `steps` that just does not fit asks too much of.
+  // What a run of `steps` that just does not fit asks too much of, under the rule that comes closest.
   std::string bound(int64_t steps) const {
-    const RankPlan plan = smallest_plan(steps);
-    if (plan.memory.extent <= budget_.memory) return plan.memory.stored.host > budget_.host ? "host memory" : "disk";
-    auto bytes = plan.memory.bytes_at_peak();
-    if (steps > 1) {
-      const auto less = smallest_plan(steps / 2).memory.bytes_at_peak();
-      for (size_t i = 0; i < bytes.size(); ++i) bytes[i] -= less[i];
+    PreparedRun run = run_at(steps);
+    RankPlan closest;
+    for (const MemoryRule& rule : memory_ladder(run.settings, model_, mesh_)) {
+      run.memory = rule;
+      RankPlan plan = plan_rank(run, threads_);
+      const bool first = closest.memory.extent == 0;
+      if (first || excess_of(plan, budget_) < excess_of(closest, budget_)) closest = std::move(plan);
     }
-    return name_of(static_cast<Purpose>(std::ranges::max_element(bytes) - bytes.begin()));
+    const auto& [host, disk] = closest.memory.stored;
+    if (closest.memory.extent <= budget_.memory) return host > budget_.host ? "host memory" : "disk";
+    return name_of(growing_most(closest, steps));
   }
 
-  RankPlan smallest_plan(int64_t steps) const {
-    PreparedRun run = run_at(steps);
-    run.memory = memory_ladder(run.settings, model_, mesh_).back();
-    return plan_rung(run, threads_).worst;
+  // The purpose with most bytes among those that half as many steps would not need.
+  Purpose growing_most(const RankPlan& plan, int64_t steps) const {
+    PreparedRun half = run_at(steps / 2);
+    half.memory = plan.rule;
+    auto bytes = plan.memory.bytes_at_peak();
+    const auto less = plan_rank(half, threads_).memory.bytes_at_peak();
+    for (size_t i = 0; i < bytes.size() && steps > 1; ++i) bytes[i] -= less[i];
+    return static_cast<Purpose>(std::ranges::max_element(bytes) - bytes.begin());
   }
 
   const Settings& settings_;

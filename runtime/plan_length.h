@@ -15,7 +15,7 @@ inline constexpr int64_t most_planned_rows = int64_t{1} << 24;
 struct LongestSequence {
   int64_t length = 0;    // 0: not even the shortest fits
   bool limited = false;  // by how far is looked, and not by the budget
-  std::string bound;     // what takes most of what one more token needs: the name of a purpose, "host memory" or "disk"
+  std::string bound;     // what a longer one needs most: the name of a purpose, "host memory" or "disk"
 };
 
 // The longest data.sequence_length, with everything else as it is, for which some rule of the ladder keeps every rank

@@ -15,7 +15,7 @@ namespace {
 // they are cut for ranks: a sequence's tokens, answers and positions, the same again with weights for the whole
 // micro-batch, and the ranges of each kind of mask.
 int64_t outside_bytes(const PreparedRun& run) {
-  constexpr int64_t process_bytes = 80'000'000, row_bytes = 12 + 16, mask_row_bytes = sizeof(KeyRanges);
+  constexpr int64_t process_bytes = 75'000'000, row_bytes = 12 + 16, mask_row_bytes = sizeof(KeyRanges);
   const SequenceLayout layout(run.settings.parallel.layout, run.mesh.context_size, run.settings.train.micro_batch_size,
                               run.settings.data.sequence_length);
   const std::set<int64_t> masks(run.model.layer_windows.begin(), run.model.layer_windows.end());
@@ -52,13 +52,13 @@ size_t choose(const std::vector<PlanOption>& options, const Budget& budget) {
 
 PackedStep packed_step(PreparedRun& run, int threads) {
   PackedStep step;
-  double most = -1;
   for (run.mesh.rank = 0; run.mesh.rank < run.mesh.size(); ++run.mesh.rank) {
     const StepCost cost = plan_rank(run, threads).step;
     step.total.add(cost);
     step.most.raise_to(cost);
-    if (cost.operations.attention > most) step.busiest = run.mesh.rank;
-    most = std::max(most, cost.operations.attention);
+    if (run.mesh.rank > 0 && cost.operations.attention <= step.busiest.operations.attention) continue;
+    step.busiest = cost;
+    step.busiest_rank = run.mesh.rank;
   }
   return step;
 }
@@ -83,23 +83,22 @@ PlanOption more_ranks(PreparedRun& run, const MemoryRule& rule, int threads, boo
     option.settings += fmt::format(" parallel.context_parallel_size={}", run.mesh.context_size);
   }
   option.settings += fmt::format(" {}", run.memory.to_string());
-  if (data) option.plan.step = packed_step(run, threads).most;
+  if (data) option.plan.step = packed_step(run, threads).busiest;
   return option;
 }
 
-// Work and traffic as data.train packs its first step: of the rule that was chosen on every rank, and of the others on
-// the busiest of these.
+// Work and traffic as data.train packs its first step: of the rule that was chosen on every rank; the options are
+// compared on the busiest of these.
 void use_data(PlanReport& report, PreparedRun& run, int threads) {
   run.sequences =
       std::make_unique<SequenceSet>(open_documents(run.settings.data.train, run.model.vocabulary), run.settings.data);
   run.memory = report.plan().rule();
   report.data = packed_step(run, threads);
-  run.mesh.rank = report.data->busiest;
+  run.mesh.rank = report.data->busiest_rank;
   for (PlanOption& option : report.options) {
     run.memory = option.plan.rule();
     option.plan.step = plan_rank(run, threads).step;
   }
-  report.options[report.chosen].plan.step = report.data->most;
 }
 
 }  // namespace

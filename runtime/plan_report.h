@@ -31,8 +31,9 @@ struct PlanOption {
 // A step on all ranks together.
 struct PackedStep {
   StepCost total;
-  StepCost most;    // a rank has of each
-  int busiest = 0;  // the rank with most attention
+  StepCost most;     // that a rank has of each
+  StepCost busiest;  // of the rank with most attention
+  int busiest_rank = 0;
 };
 
 struct PlanReport {

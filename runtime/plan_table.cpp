@@ -49,11 +49,9 @@ std::string step_table(const StepCost& step, const std::string& whose) {
 }
 
 std::string longest(const LongestSequence& longest) {
-  const std::string advice = longest.limited ? "no longer one was looked at"
-                                             : fmt::format("{} {} most of what more would need", longest.bound,
-                                                           longest.bound.back() == 's' ? "are" : "is");
-  if (longest.length == 0) return fmt::format("\nno data.sequence_length fits: {}\n", advice);
-  return fmt::format("\nthe longest data.sequence_length that fits: {} ({})\n", longest.length, advice);
+  if (longest.length == 0) return fmt::format("\nno data.sequence_length fits, for {}\n", longest.bound);
+  return fmt::format("\nthe longest data.sequence_length that fits: {}, {}\n", longest.length,
+                     longest.limited ? "the longest that was tried" : "bounded by " + longest.bound);
 }
 
 std::string option_row(const PlanOption& option, const PlanReport& report) {
@@ -71,8 +69,9 @@ std::string option_row(const PlanOption& option, const PlanReport& report) {
 }
 
 std::string options_table(const PlanReport& report) {
-  std::string text = fmt::format("\n{:>13}{:>11}{:>13}{:>11}{:>11}{:>11}  {}\n", "peak GiB", "GiB", "TFLOP", "sent GiB",
-                                 "moved GiB", "stored GiB", "what could be chosen, against -> (ok: fits)");
+  std::string text =
+      fmt::format("\n{:>13}{:>11}{:>13}{:>11}{:>11}{:>11}  {}\n", "peak GiB", "+GiB", "+TFLOP", "+sent GiB",
+                  "+moved GiB", "stored GiB", "what could be chosen, against -> (ok: fits)");
   for (const PlanOption& option : report.options) {
     if (option.allowed) text += option_row(option, report);
   }

@@ -54,10 +54,9 @@ void Decoder::forward(const MicroBatch& batch, LayerCheckpoints& kept, Work& wor
   for (int64_t layer = 0; layer < model_.layers; ++layer) {
     const UnitInUse unit(parameters_, layer_unit(layer), layer_unit(layer + 1), stream);  // after the last: the head
     const View next = layer + 1 == model_.layers ? output : kept.open(layer + 1).input.view();
-    std::optional<LayerWork>& layer_work = work[static_cast<size_t>(layer)];
-    layer_work.emplace(device_, model_, output.rows(), dtype_, rule_);
-    layer_.forward(next, kept.open(layer), *layer_work, unit.layer(), batch, mask(batch, layer), stream);
-    if (!rule_.keeps_work()) layer_work.reset();
+    LayerWork& layer_work = work[static_cast<size_t>(layer)];
+    layer_.forward(next, kept.open(layer), layer_work, unit.layer(), batch, mask(batch, layer), stream);
+    if (!rule_.keeps_work()) layer_work = {};
     kept.close(layer, stream);
   }
 }
@@ -92,15 +91,12 @@ void Decoder::backward(const MicroBatch& batch, LayerCheckpoints& kept, Work& wo
     {
       const UnitInUse weights(parameters_, unit, layer > 0 ? unit - 1 : unit, stream);
       const LayerKept& layer_kept = kept.fetch(layer, stream);
-      std::optional<LayerWork>& layer_work = work[static_cast<size_t>(layer)];
+      LayerWork& layer_work = work[static_cast<size_t>(layer)];
       const LocalMask& layer_mask = mask(batch, layer);
-      if (!rule_.keeps_work()) {
-        layer_work.emplace(device_, model_, gradient.rows(), dtype_, rule_);
-        layer_.recompute(layer_kept, *layer_work, weights.layer(), batch, layer_mask, stream);
-      }
+      if (!rule_.keeps_work()) layer_.recompute(layer_kept, layer_work, weights.layer(), batch, layer_mask, stream);
       const LayerParameters gradients(parameters_.units()[unit], parameters_.gradient(unit, stream));
-      layer_.backward(gradient, layer_kept, *layer_work, weights.layer(), gradients, batch, layer_mask, stream);
-      layer_work.reset();
+      layer_.backward(gradient, layer_kept, layer_work, weights.layer(), gradients, batch, layer_mask, stream);
+      layer_work = {};
     }
     parameters_.reduce(unit, stream);
     kept.drop(layer);

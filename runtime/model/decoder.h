@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "kernels/device.h"
@@ -32,8 +31,7 @@ class Decoder {
                         const std::function<void()>& backward_begins);
 
  private:
-  using Work =
-      std::vector<std::optional<LayerWork>>;  // by layer; only a rule that keeps it has more than one at a time
+  using Work = std::vector<LayerWork>;  // by layer; unless the rule keeps it, only the layer at work has any
 
   void forward(const MicroBatch& batch, LayerCheckpoints& kept, Work& work, const View& output, Stream stream);
   void head(const MicroBatch& batch, const View& output, const View& gradient, const View& loss, Stream stream);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "runtime/model/linear.h"
 
@@ -14,28 +15,39 @@ LayerKept::LayerKept(Device& device, const ModelConfig& m, int64_t rows, DType d
   log_sum = device.allocate({rows, m.heads}, DType::float32, Purpose::checkpoints);
 }
 
-LayerWork::LayerWork(Device& device, const ModelConfig& m, int64_t rows, DType dtype, const MemoryRule& rule) {
-  const Shape hidden{rows, m.hidden}, per_row{rows};
-  const Shape queries{rows, m.heads, m.head_dim}, keys{rows, m.kv_heads, m.head_dim};
-  const int64_t mlp_rows = std::min(rows, rule.mlp_rows);
-  input_rstd = device.allocate(per_row, DType::float32, Purpose::attention);
-  normed = device.allocate(hidden, dtype, Purpose::attention);
-  query_raw = device.allocate(queries, dtype, Purpose::attention);
-  key_raw = device.allocate(keys, dtype, Purpose::attention);
-  query_rstd = device.allocate({rows, m.heads}, DType::float32, Purpose::attention);
-  key_rstd = device.allocate({rows, m.kv_heads}, DType::float32, Purpose::attention);
-  query = device.allocate(queries, dtype, Purpose::attention);
-  key = device.allocate(keys, dtype, Purpose::attention);
-  value = device.allocate(keys, dtype, Purpose::attention);
-  if (!rule.keeps_attention()) {
-    attended = device.allocate(queries, dtype, Purpose::attention);
-    log_sum = device.allocate({rows, m.heads}, DType::float32, Purpose::attention);
-  }
-  middle = device.allocate(hidden, dtype, Purpose::mlp);
-  middle_rstd = device.allocate(per_row, DType::float32, Purpose::mlp);
-  middle_normed = device.allocate(hidden, dtype, Purpose::mlp);
-  gate_up = device.allocate({mlp_rows, 2 * m.intermediate}, dtype, Purpose::mlp);
-  activated = device.allocate({mlp_rows, m.intermediate}, dtype, Purpose::mlp);
+namespace {
+
+void release(std::initializer_list<Tensor*> used) {
+  for (Tensor* tensor : used) *tensor = {};
+}
+
+}  // namespace
+
+void DecoderLayer::take_attention_work(LayerWork& work, const View& input) const {
+  const int64_t rows = input.rows();
+  const Shape queries{rows, model_.heads, model_.head_dim}, keys{rows, model_.kv_heads, model_.head_dim};
+  const auto take = [&](const Shape& shape, DType dtype) { return device_.allocate(shape, dtype, Purpose::attention); };
+  work.input_rstd = take({rows}, DType::float32);
+  work.query_raw = take(queries, input.dtype());
+  work.key_raw = take(keys, input.dtype());
+  work.query_rstd = take({rows, model_.heads}, DType::float32);
+  work.key_rstd = take({rows, model_.kv_heads}, DType::float32);
+  work.query = take(queries, input.dtype());
+  work.key = take(keys, input.dtype());
+  work.value = take(keys, input.dtype());
+  if (rule_.keeps_attention()) return;
+  work.attended = take(queries, input.dtype());
+  work.log_sum = take({rows, model_.heads}, DType::float32);
+}
+
+void DecoderLayer::take_mlp_work(LayerWork& work, const View& input) const {
+  const int64_t tile = mlp_rows(input.rows());
+  const auto take = [&](const Shape& shape, DType dtype) { return device_.allocate(shape, dtype, Purpose::mlp); };
+  work.middle = take(input.shape(), input.dtype());
+  work.middle_rstd = take({input.rows()}, DType::float32);
+  work.middle_normed = take(input.shape(), input.dtype());
+  work.gate_up = take({tile, 2 * model_.intermediate}, input.dtype());
+  work.activated = take({tile, model_.intermediate}, input.dtype());
 }
 
 float DecoderLayer::attention_scale() const {
@@ -54,12 +66,15 @@ int64_t DecoderLayer::mlp_rows(int64_t rows) const {
   return std::min(rows, rule_.mlp_rows);
 }
 
-void DecoderLayer::forward(const View& output, const LayerKept& kept, const LayerWork& work,
-                           const LayerParameters& weights, const MicroBatch& batch, const LocalMask& mask,
-                           Stream stream) const {
-  project(kept, work, weights, batch, stream);   // 1. to 3.
-  attend(kept, work, mask, stream);              // 4.
+void DecoderLayer::forward(const View& output, const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
+                           const MicroBatch& batch, const LocalMask& mask, Stream stream) const {
+  project(kept, work, weights, batch, stream);  // 1. to 3.
+  attend(kept, work, mask, stream);             // 4.
+  if (!rule_.keeps_work()) {
+    release({&work.query_raw, &work.key_raw, &work.query_rstd, &work.key_rstd, &work.query, &work.key, &work.value});
+  }
   leave_attention(kept, work, weights, stream);  // 5. and 6.
+  if (!rule_.keeps_work()) release({&work.input_rstd, &work.attended, &work.log_sum});
   const int64_t rows = output.rows(), tile = mlp_rows(rows);
   device_.copy(output, work.middle, stream);
   for (int64_t begin = 0; begin < rows; begin += tile) {
@@ -70,23 +85,34 @@ void DecoderLayer::forward(const View& output, const LayerKept& kept, const Laye
   }
 }
 
-void DecoderLayer::recompute(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
+void DecoderLayer::recompute(const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
                              const MicroBatch& batch, const LocalMask& mask, Stream stream) const {
   project(kept, work, weights, batch, stream);
   if (!rule_.keeps_attention()) attend(kept, work, mask, stream);
   leave_attention(kept, work, weights, stream);
 }
 
-void DecoderLayer::project(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
-                           const MicroBatch& batch, Stream stream) const {
-  // 1. Normalise.
+// Cheap enough to be computed twice: keeping it would cost as much as keeping the input again.
+Tensor DecoderLayer::normed_input(const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
+                                  Stream stream) const {
+  Tensor normed = device_.allocate(kept.input->shape(), kept.input->dtype(), Purpose::attention);
   device_.rms_norm_forward(
-      {.output = work.normed, .rstd = work.input_rstd, .input = kept.input, .weight = weights.input_norm, .eps = eps()},
+      {.output = normed, .rstd = work.input_rstd, .input = kept.input, .weight = weights.input_norm, .eps = eps()},
       stream);
-  // 2. Queries, keys and values.
-  linear(device_, work.query_raw, work.normed, weights.query, false, stream);
-  linear(device_, work.key_raw, work.normed, weights.key, false, stream);
-  linear(device_, work.value, work.normed, weights.value, false, stream);
+  return normed;
+}
+
+void DecoderLayer::project(const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
+                           const MicroBatch& batch, Stream stream) const {
+  take_attention_work(work, kept.input);
+  {
+    // 1. Normalise.
+    const Tensor normed = normed_input(kept, work, weights, stream);
+    // 2. Queries, keys and values.
+    linear(device_, work.query_raw, normed, weights.query, false, stream);
+    linear(device_, work.key_raw, normed, weights.key, false, stream);
+    linear(device_, work.value, normed, weights.value, false, stream);
+  }
   // 3. Normalise and rotate each head.
   device_.head_norm_rotary_forward({.output = work.query,
                                     .rstd = work.query_rstd,
@@ -106,7 +132,7 @@ void DecoderLayer::project(const LayerKept& kept, const LayerWork& work, const L
                                    stream);
 }
 
-void DecoderLayer::attend(const LayerKept& kept, const LayerWork& work, const LocalMask& mask, Stream stream) const {
+void DecoderLayer::attend(const LayerKept& kept, LayerWork& work, const LocalMask& mask, Stream stream) const {
   // 4. Attend, around the ring.
   attention_.forward({.query = work.query,
                       .key = work.key,
@@ -117,8 +143,9 @@ void DecoderLayer::attend(const LayerKept& kept, const LayerWork& work, const Lo
                      mask, stream);
 }
 
-void DecoderLayer::leave_attention(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
+void DecoderLayer::leave_attention(const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
                                    Stream stream) const {
+  take_mlp_work(work, kept.input);
   // 5. Back into the residual stream.
   device_.copy(work.middle, kept.input, stream);
   linear(device_, work.middle, attended(kept, work), weights.output, true, stream);
@@ -131,7 +158,7 @@ void DecoderLayer::leave_attention(const LayerKept& kept, const LayerWork& work,
                            stream);
 }
 
-void DecoderLayer::mlp_inside(const LayerWork& work, const LayerParameters& weights, int64_t begin, int64_t end,
+void DecoderLayer::mlp_inside(LayerWork& work, const LayerParameters& weights, int64_t begin, int64_t end,
                               Stream stream) const {
   // 7. Gate and up, and the gate's activation.
   const View gate_up = work.gate_up->slice(0, end - begin);
@@ -171,8 +198,7 @@ void DecoderLayer::mlp_backward(const View& residual_gradient, LayerWork& work, 
                              .rstd = work.middle_rstd,
                              .weight = weights.mlp_norm},
                             stream);
-  for (Tensor* used : {&work.middle, &work.middle_rstd, &work.middle_normed, &work.gate_up, &work.activated})
-    *used = {};
+  release({&work.middle, &work.middle_rstd, &work.middle_normed, &work.gate_up, &work.activated});
 }
 
 void DecoderLayer::attention_backward(const View& residual_gradient, const LayerKept& kept, LayerWork& work,
@@ -187,6 +213,9 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
   linear_weight_gradient(device_, gradients.output, residual_gradient, attended(kept, work), stream);
   linear_input_gradient(device_, attended_gradient, residual_gradient, weights.output, false, stream);
   // 4. Around the ring again.
+  const Tensor delta = room(log_sum(kept, work).shape(), DType::float32);
+  device_.attention_delta(delta, attended(kept, work), attended_gradient, stream);
+  work.attended = {};
   Tensor query_gradient = room(queries, DType::float32);
   Tensor key_gradient = room(keys, DType::float32);
   Tensor value_gradient = room(keys, DType::float32);
@@ -194,16 +223,14 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
                        .key = work.key,
                        .value = work.value,
                        .scale = attention_scale(),
-                       .output = attended(kept, work),
                        .log_sum = log_sum(kept, work),
+                       .delta = delta,
                        .output_gradient = attended_gradient,
                        .query_gradient = query_gradient,
                        .key_gradient = key_gradient,
                        .value_gradient = value_gradient},
                       mask, stream);
-  for (Tensor* used : {&attended_gradient, &work.query, &work.key, &work.value, &work.attended, &work.log_sum}) {
-    *used = {};
-  }
+  release({&attended_gradient, &work.query, &work.key, &work.value, &work.log_sum});
   // 3. Through rotation and head norms, rounded once on the way out.
   const Tensor query_raw_gradient = room(queries, dtype);
   const Tensor key_raw_gradient = room(keys, dtype);
@@ -227,11 +254,12 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
                                      .sine = batch.sine},
                                     stream);
   device_.copy(value_raw_gradient, value_gradient, stream);
-  for (Tensor* used : {&query_gradient, &key_gradient, &value_gradient, &work.query_raw, &work.key_raw}) *used = {};
+  release({&query_gradient, &key_gradient, &value_gradient, &work.query_raw, &work.key_raw});
   // 2. Through the projections.
-  linear_weight_gradient(device_, gradients.query, query_raw_gradient, work.normed, stream);
-  linear_weight_gradient(device_, gradients.key, key_raw_gradient, work.normed, stream);
-  linear_weight_gradient(device_, gradients.value, value_raw_gradient, work.normed, stream);
+  const Tensor normed = normed_input(kept, work, weights, stream);
+  linear_weight_gradient(device_, gradients.query, query_raw_gradient, normed, stream);
+  linear_weight_gradient(device_, gradients.key, key_raw_gradient, normed, stream);
+  linear_weight_gradient(device_, gradients.value, value_raw_gradient, normed, stream);
   const Tensor normed_gradient = room(residual_gradient.shape(), DType::float32);  // of three terms
   linear_input_gradient(device_, normed_gradient, query_raw_gradient, weights.query, false, stream);
   linear_input_gradient(device_, normed_gradient, key_raw_gradient, weights.key, true, stream);

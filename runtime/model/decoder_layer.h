@@ -19,10 +19,10 @@ struct LayerKept {
   LayerKept(Device& device, const ModelConfig& model, int64_t rows, DType dtype, const MemoryRule& rule);
 };
 
-// What forward needs on its way, and backward too: kept by each layer, or filled again.
+// What forward needs on its way, and backward too: kept by each layer, or computed again. Each tensor is there from
+// where it is first written until after its last use.
 struct LayerWork {
   Tensor input_rstd;     // (rows) float32
-  Tensor normed;         // (rows, hidden)
   Tensor query_raw;      // (rows, heads, head_dim): before norm and rotation
   Tensor key_raw;        // (rows, kv_heads, head_dim)
   Tensor query_rstd;     // (rows, heads) float32
@@ -37,8 +37,6 @@ struct LayerWork {
   Tensor middle_normed;  // (rows, hidden)
   Tensor gate_up;        // (mlp_rows, 2 · intermediate)
   Tensor activated;      // (mlp_rows, intermediate)
-
-  LayerWork(Device& device, const ModelConfig& model, int64_t rows, DType dtype, const MemoryRule& rule);
 };
 
 class DecoderLayer {
@@ -46,27 +44,29 @@ class DecoderLayer {
   DecoderLayer(const ModelConfig& model, Device& device, RingAttention& attention, const MemoryRule& rule)
       : model_(model), device_(device), attention_(attention), rule_(rule) {}
 
-  // From kept.input to output (rows, hidden), filling the rest of `kept` and `work`.
-  void forward(const View& output, const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
+  // From kept.input to output (rows, hidden), filling the rest of `kept` and, where the rule keeps it, `work`.
+  void forward(const View& output, const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
                const MicroBatch& batch, const LocalMask& mask, Stream stream) const;
 
   // Fills `work` as forward did, up to the MLP, from what was kept.
-  void recompute(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights, const MicroBatch& batch,
+  void recompute(const LayerKept& kept, LayerWork& work, const LayerParameters& weights, const MicroBatch& batch,
                  const LocalMask& mask, Stream stream) const;
 
   // `residual_gradient` (rows, hidden) is that of forward's output and becomes that of its input; `gradients` are added
-  // to. `work` is used up: each tensor is released after its last use.
+  // to. `work` is used up.
   void backward(const View& residual_gradient, const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
                 const LayerParameters& gradients, const MicroBatch& batch, const LocalMask& mask, Stream stream) const;
 
  private:
-  void project(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights, const MicroBatch& batch,
+  void take_attention_work(LayerWork& work, const View& input) const;
+  void take_mlp_work(LayerWork& work, const View& input) const;
+  void project(const LayerKept& kept, LayerWork& work, const LayerParameters& weights, const MicroBatch& batch,
                Stream stream) const;
-  void attend(const LayerKept& kept, const LayerWork& work, const LocalMask& mask, Stream stream) const;
-  void leave_attention(const LayerKept& kept, const LayerWork& work, const LayerParameters& weights,
-                       Stream stream) const;
-  void mlp_inside(const LayerWork& work, const LayerParameters& weights, int64_t begin, int64_t end,
-                  Stream stream) const;
+  [[nodiscard]] Tensor normed_input(const LayerKept& kept, LayerWork& work, const LayerParameters& weights,
+                                    Stream stream) const;
+  void attend(const LayerKept& kept, LayerWork& work, const LocalMask& mask, Stream stream) const;
+  void leave_attention(const LayerKept& kept, LayerWork& work, const LayerParameters& weights, Stream stream) const;
+  void mlp_inside(LayerWork& work, const LayerParameters& weights, int64_t begin, int64_t end, Stream stream) const;
   void mlp_backward(const View& residual_gradient, LayerWork& work, const LayerParameters& weights,
                     const LayerParameters& gradients, Stream stream) const;
   void attention_backward(const View& residual_gradient, const LayerKept& kept, LayerWork& work,

@@ -93,12 +93,14 @@ Answers run_ring(const Problem& p, LayoutKind kind, int ranks) {
     RingAttention ring(*device, transport, {.data_size = 1, .context_size = ranks, .rank = rank});
     ring.forward({.query = query, .key = key, .value = value, .scale = scale, .output = output, .log_sum = log_sum},
                  local, stream);
+    const Tensor delta = device->allocate(log_sum->shape(), DType::float32, Purpose::attention);
+    device->attention_delta(delta, output, output_gradient, stream);
     ring.backward({.query = query,
                    .key = key,
                    .value = value,
                    .scale = scale,
-                   .output = output,
                    .log_sum = log_sum,
+                   .delta = delta,
                    .output_gradient = output_gradient,
                    .query_gradient = query_gradient,
                    .key_gradient = key_gradient,
