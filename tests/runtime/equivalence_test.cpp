@@ -250,23 +250,23 @@ TEST_P(MemoryRules, GiveTheSameBitsWhateverIsComputedAgain) {
   }
 }
 
+// Every combination of what is computed again and what waits on disk.
 TEST_P(MemoryRules, GiveTheSameBitsWhateverIsOnDisk) {
-  settings_.memory.recompute = Recompute::keep_attention;
+  settings_.data.sequence_length = 97;
+  settings_.train.steps = 1;
   settings_.debug.poison = true;
   const Outcome kept = run_as_set("kept");
-  using Setting = std::optional<Place> MemorySettings::*;
-  const std::vector<std::vector<Setting>> moved = {
-      {&MemorySettings::offload_checkpoints},
-      {&MemorySettings::offload_gradients},
-      {&MemorySettings::offload_optimizer},
-      {&MemorySettings::offload_parameters},
-      {&MemorySettings::offload_checkpoints, &MemorySettings::offload_gradients, &MemorySettings::offload_optimizer,
-       &MemorySettings::offload_parameters}};
-  for (const std::vector<Setting>& group : moved) {
-    settings_.memory = in_memory;
-    settings_.memory.recompute = Recompute::keep_attention;
-    for (const Setting setting : group) settings_.memory.*setting = Place::disk;
-    expect_same_bits(kept, run_as_set("moved"));
+  const auto place = [](int bit) { return bit == 0 ? Place::device : Place::disk; };
+  for (const Recompute recompute : {Recompute::none, Recompute::keep_attention, Recompute::layer}) {
+    for (int places = 0; places < 16; ++places) {
+      SCOPED_TRACE(fmt::format("recompute {}, places {:04b}", static_cast<int>(recompute), places));
+      settings_.memory.recompute = recompute;
+      settings_.memory.offload_checkpoints = place(places & 1);
+      settings_.memory.offload_gradients = place(places & 2);
+      settings_.memory.offload_optimizer = place(places & 4);
+      settings_.memory.offload_parameters = place(places & 8);
+      expect_same_bits(kept, run_as_set("moved"));
+    }
   }
 }
 
