@@ -36,6 +36,8 @@ bool is(const Json& value, std::string_view text) {
   return string != nullptr && *string == text;
 }
 
+constexpr double largest_rope_theta = 1e12;  // far beyond the 1e6 to 1e7 of models for a million tokens
+
 // An object of the file whose keys are asked for by name. Every refusal names the file, the key, its value and what
 // would do.
 class Section {
@@ -74,10 +76,12 @@ class Section {
     return value->get<int64_t>();
   }
 
-  [[nodiscard]] double positive(std::string_view key, double absent) const {
+  [[nodiscard]] double positive(std::string_view key, double absent, double most) const {
     const Json* const value = find(key);
     if (value == nullptr) return absent;
-    if (!value->is_number() || !(value->get<double>() > 0)) refuse(key, "give a number above 0");
+    if (!value->is_number() || !(value->get<double>() > 0 && value->get<double>() <= most)) {
+      refuse(key, fmt::format("give a number above 0, at most {:g}", most));
+    }
     return value->get<double>();
   }
 
@@ -136,12 +140,12 @@ std::optional<double> theta_of(const Section& rope) {
     }
   }
   if (rope.find("rope_theta") == nullptr) return std::nullopt;
-  return rope.positive("rope_theta", 0);
+  return rope.positive("rope_theta", 0, largest_rope_theta);
 }
 
 double read_rope_theta(const Section& config, double absent) {
   std::optional<double> theta;
-  if (config.find("rope_theta") != nullptr) theta = config.positive("rope_theta", absent);
+  if (config.find("rope_theta") != nullptr) theta = config.positive("rope_theta", absent, largest_rope_theta);
   for (const char* const key : {"rope_parameters", "rope_scaling"}) {
     const std::optional<Section> rope = config.section(key);
     const std::optional<double> inner = rope ? theta_of(*rope) : std::nullopt;
@@ -232,9 +236,9 @@ ModelConfig ModelConfig::read(const std::filesystem::path& directory) {
     config.refuse("head_dim", fmt::format("{} heads of it are more than {}; give fewer or smaller heads", model.heads,
                                           largest_dimension));
   }
-  model.rms_norm_eps = config.positive("rms_norm_eps", model.rms_norm_eps);
+  model.rms_norm_eps = config.positive("rms_norm_eps", model.rms_norm_eps, 1);
   model.rope_theta = read_rope_theta(config, model.rope_theta);
-  model.initializer_range = config.positive("initializer_range", model.initializer_range);
+  model.initializer_range = config.positive("initializer_range", model.initializer_range, 1);
   model.tied = config.boolean("tie_word_embeddings", model.tied);
   model.layer_windows = read_layer_windows(config, model.layers);
   return model;

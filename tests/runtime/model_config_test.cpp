@@ -193,6 +193,9 @@ TEST(ModelConfig, RefusesMistypedAndImpossibleSizes) {
   expect_refused(without(tiny(), "num_key_value_heads"), {"num_key_value_heads is missing", "32, its default"});
   expect_refused(with(tiny(), R"({"tie_word_embeddings": 1})"), {"tie_word_embeddings is 1", "true or false"});
   expect_refused(with(tiny(), R"({"rms_norm_eps": -1e-6})"), {"rms_norm_eps is -1e-06"});
+  expect_refused(with(tiny(), R"({"rms_norm_eps": 1e300})"), {"rms_norm_eps is 1e+300", "at most 1"});
+  expect_refused(with(tiny(), R"({"initializer_range": 50})"), {"initializer_range is 50", "at most 1"});
+  expect_refused(with(tiny(), R"({"rope_theta": 1e300})"), {"rope_theta is 1e+300", "at most 1e+12"});
 }
 
 TEST(ModelConfig, CountsTheLargestShapeItAcceptsWithoutOverflow) {
