@@ -40,8 +40,8 @@ struct MemoryPlan {
 };
 
 // Sets the offsets so that allocations that are live at the same time do not overlap, and extent, peak_bytes,
-// peak_time. Largest first at the lowest free offset, as in Pisarchyk and Lee, arXiv 2001.03288, section 5.2 (greedy by
-// size), or longest-lived first; where that leaves gaps, what lies highest is tried first, and the best order is kept.
+// peak_time. One after the other at the lowest free offset, as in Pisarchyk and Lee, arXiv 2001.03288, section 5.2 (greedy
+// by size), in a few orders of which the best is kept: tests/runtime/plan_test.cpp holds it within 3% of peak_bytes.
 void place(MemoryPlan& plan);
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 
@@ -10,10 +11,13 @@
 namespace annulus {
 namespace {
 
-// How far a plan is above the budget; 0 or less: it fits.
+// How far a plan is above the budget; 0 or less: it fits. What it does not use does not count.
 int64_t excess_of(const RankPlan& plan, const Budget& budget) {
-  return std::max({plan.memory.extent - budget.memory, plan.memory.stored.host - budget.host,
-                   plan.memory.stored.disk - budget.disk});
+  const auto& [host, disk] = plan.memory.stored;
+  int64_t excess = plan.memory.extent - budget.memory;
+  if (host > 0) excess = std::max(excess, host - budget.host);
+  if (disk > 0) excess = std::max(excess, disk - budget.disk);
+  return excess;
 }
 
 // Lengths are counted in steps: all lengths of one step are padded to the same, so that they need the same.
@@ -23,19 +27,18 @@ class LengthSearch {
       : settings_(settings), model_(model), mesh_(mesh), threads_(threads), budget_(budget) {
     const int64_t ranks = mesh.context_size;
     step_ = ranks == 1 ? 1 : settings.parallel.layout == LayoutKind::zigzag ? 2 * ranks : ranks;
-    const int64_t rows =
-        std::max(2 * settings.data.sequence_length * settings.train.micro_batch_size, most_planned_rows);
-    const int64_t length = std::min(rows, most_rows) / settings.train.micro_batch_size;
+    const int64_t length = std::min(std::max(16 * settings.data.sequence_length, longest_planned),
+                                    most_rows / settings.train.micro_batch_size);
     limit_ = length / step_;
     start_ = std::min(ceil_divide(settings.data.sequence_length, step_), limit_);
   }
 
-  LongestSequence run() const {
+  LongestSequence run() {
     int64_t steps = search(0, [&](int64_t at) { return excess(at, Rules::last); });
     const auto any = [&](int64_t at) { return excess(at, Rules::all); };
     if (steps < limit_ && any(steps + 1) <= 0) steps = search(steps + 1, any);
     if (steps == limit_) return {.length = steps * step_, .limited = true, .bound = {}};
-    return {.length = steps * step_, .limited = false, .bound = bound(steps + 1)};
+    return {.length = steps * step_, .limited = false, .bound = bound()};
   }
 
  private:
@@ -50,27 +53,36 @@ class LengthSearch {
   }
 
   // How far the run is above the budget under the rule that comes closest; 0 or less under one that fits.
-  int64_t excess(int64_t steps, Rules rules) const {
+  int64_t excess(int64_t steps, Rules rules) {
     PreparedRun run = run_at(steps);
     std::vector<MemoryRule> ladder = memory_ladder(run.settings, model_, mesh_);
     if (rules == Rules::last) ladder.erase(ladder.begin(), ladder.end() - 1);
+    RankPlan closest;
     int64_t least = std::numeric_limits<int64_t>::max();
     for (auto rule = ladder.rbegin(); rule != ladder.rend() && least > 0; ++rule) {
       run.memory = *rule;
-      least = std::min(least, excess_of_ranks(run));
+      RankPlan plan = worst_plan(run);
+      if (excess_of(plan, budget_) >= least) continue;
+      least = excess_of(plan, budget_);
+      closest = std::move(plan);
+    }
+    if (least > 0 && rules == Rules::all && steps < too_many_) {
+      too_many_ = steps;
+      too_large_ = std::move(closest);
     }
     return least;
   }
 
   // Of the first rank that exceeds the budget, or of the one that comes closest to it.
-  int64_t excess_of_ranks(PreparedRun& run) const {
-    int64_t most = std::numeric_limits<int64_t>::min();
+  RankPlan worst_plan(PreparedRun& run) const {
+    RankPlan worst;
     for (const int rank : kinds_of_ranks(run.mesh)) {
       run.mesh.rank = rank;
-      most = std::max(most, excess_of(plan_rank(run, threads_), budget_));
-      if (most > 0) break;
+      RankPlan plan = plan_rank(run, threads_);
+      if (rank == 0 || excess_of(plan, budget_) > excess_of(worst, budget_)) worst = std::move(plan);
+      if (!worst.fits(budget_)) break;
     }
-    return most;
+    return worst;
   }
 
   // The largest number of steps, at least `fitting`, for which f is not positive.
@@ -81,7 +93,7 @@ class LengthSearch {
     int slow = 0;  // guesses since the gap was halved
     for (int64_t guess = std::max(start_, low + 1); high - low > 1; guess = next_guess(known, low, high)) {
       const int64_t gap = high - low;
-      if (slow >= 3 && known.contains(low) && known.contains(high)) guess = low + gap / 2;
+      if (slow >= 2 && known.contains(low) && known.contains(high)) guess = low + gap / 2;
       const int64_t value = known[guess] = f(guess);
       (value <= 0 ? low : high) = guess;
       slow = 2 * (high - low) <= gap ? 0 : slow + 1;
@@ -107,29 +119,18 @@ class LengthSearch {
     return between(std::floor(at - value / rise * static_cast<double>(right->first - left->first)));
   }
 
-  // What a run of `steps` that just does not fit asks too much of, under the rule that comes closest.
-  std::string bound(int64_t steps) const {
-    PreparedRun run = run_at(steps);
-    RankPlan closest;
-    for (const MemoryRule& rule : memory_ladder(run.settings, model_, mesh_)) {
-      run.memory = rule;
-      RankPlan plan = plan_rank(run, threads_);
-      const bool first = closest.memory.extent == 0;
-      if (first || excess_of(plan, budget_) < excess_of(closest, budget_)) closest = std::move(plan);
+  // What the shortest run that does not fit asks too much of, under the rule that comes closest.
+  std::string bound() const {
+    const auto& [host, disk] = too_large_.memory.stored;
+    if (too_large_.memory.extent <= budget_.memory) return host > budget_.host ? "host memory" : "disk";
+    auto bytes = too_large_.memory.bytes_at_peak();
+    if (too_many_ > 1) {  // the purpose with most of what half as long a run would not need
+      PreparedRun half = run_at(too_many_ / 2);
+      half.memory = too_large_.rule;
+      const auto less = plan_rank(half, threads_).memory.bytes_at_peak();
+      std::ranges::transform(bytes, less, bytes.begin(), std::minus());
     }
-    const auto& [host, disk] = closest.memory.stored;
-    if (closest.memory.extent <= budget_.memory) return host > budget_.host ? "host memory" : "disk";
-    return name_of(growing_most(closest, steps));
-  }
-
-  // The purpose with most bytes among those that half as many steps would not need.
-  Purpose growing_most(const RankPlan& plan, int64_t steps) const {
-    PreparedRun half = run_at(steps / 2);
-    half.memory = plan.rule;
-    auto bytes = plan.memory.bytes_at_peak();
-    const auto less = plan_rank(half, threads_).memory.bytes_at_peak();
-    for (size_t i = 0; i < bytes.size() && steps > 1; ++i) bytes[i] -= less[i];
-    return static_cast<Purpose>(std::ranges::max_element(bytes) - bytes.begin());
+    return name_of(static_cast<Purpose>(std::ranges::max_element(bytes) - bytes.begin()));
   }
 
   const Settings& settings_;
@@ -138,6 +139,8 @@ class LengthSearch {
   int threads_;
   Budget budget_;
   int64_t step_, limit_, start_;
+  int64_t too_many_ = std::numeric_limits<int64_t>::max();  // the least steps that fit under no rule
+  RankPlan too_large_;                                      // and what they would need
 };
 
 }  // namespace

@@ -8,9 +8,8 @@
 
 namespace annulus {
 
-// The rows of a micro-batch up to which is looked, unless twice the run's own are more: planning so many takes about a
-// GiB of host memory.
-inline constexpr int64_t most_planned_rows = int64_t{1} << 24;
+// Lengths are tried up to this, or 16 times the run's own if that is more.
+inline constexpr int64_t longest_planned = int64_t{1} << 20;
 
 struct LongestSequence {
   int64_t length = 0;    // 0: not even the shortest fits

@@ -88,6 +88,26 @@ TEST(Plan, WastesLittleBetweenBuffers) {
   }
 }
 
+TEST(Plan, PutsNothingWhereSomethingElseLives) {
+  for (uint32_t seed = 0; seed < 10; ++seed) {
+    RandomRun run(seed);
+    run.settings.train.global_batch_size = 30;
+    const MemoryPlan memory = plan(run.settings, run.model, run.mesh, run.rule).worst.memory;
+    std::vector<PlannedAllocation> all = {memory.workspace};
+    for (const auto& section : memory.sections) all.insert(all.end(), section.begin(), section.end());
+    std::ranges::sort(all, {}, &PlannedAllocation::offset);
+    int64_t overlaps = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto& a = all[i];
+      EXPECT_LE(a.offset + a.bytes, memory.extent);
+      for (size_t j = i + 1; j < all.size() && all[j].offset < a.offset + a.bytes; ++j) {
+        overlaps += a.begin < all[j].end && all[j].begin < a.end ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(overlaps, 0) << "seed " << seed << ", " << all.size() << " allocations";
+  }
+}
+
 // Hidden, intermediate, layers, heads, vocabulary, tied head.
 struct PublishedShape {
   const char* name;
@@ -247,7 +267,7 @@ TEST(LongestSequence, IsNoneWhereTheWeightsAloneAreTooMany) {
 TEST(LongestSequence, IsNotLookedForBeyondAllUse) {
   const LongestSequence longest = longest_sequence(settings_of(100), small_model(), {}, 1, {});
   EXPECT_TRUE(longest.limited);
-  EXPECT_EQ(longest.length, most_planned_rows);
+  EXPECT_EQ(longest.length, longest_planned);
 }
 
 }  // namespace
