@@ -188,6 +188,7 @@ class Device {
 
 struct DeviceOptions {
   int threads = 1;      // of this rank (CPU)
+  int gpu = 0;          // which of the machine's GPUs (CUDA)
   bool poison = false;  // fill every buffer with NaN when it is allocated and again when it is released
   std::filesystem::path offload_directory = {};  // where Place::disk is
 };
@@ -196,6 +197,10 @@ struct DeviceOptions {
 // arena; without one, every buffer is allocated by itself, which suits single operations.
 std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options);
 std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options, MemoryPlan plan);
+std::unique_ptr<Device> make_cuda_device(const DeviceOptions& options);
 std::unique_ptr<Device> make_cuda_device(const DeviceOptions& options, MemoryPlan plan);
+
+int cuda_device_count();                // how many GPUs this process may use; 0 where the device is not built
+int64_t cuda_available_bytes(int gpu);  // of its memory, that nobody has taken yet; EnvironmentError as above
 
 }  // namespace annulus

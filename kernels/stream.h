@@ -3,7 +3,8 @@
 
 namespace annulus {
 
-// Operations on one stream run in the order of their calls.
+// Operations on one stream run in the order of their calls. Without a handle: the compute stream of the device that it
+// is given to.
 struct Stream {
   void* handle = nullptr;
 };

@@ -19,8 +19,10 @@ class WorkspaceSizes {
   [[nodiscard]] virtual int64_t rms_norm_backward(const RmsNormBackward& args) const = 0;
   [[nodiscard]] virtual int64_t rotary_angles(const View& cosine) const = 0;
   [[nodiscard]] virtual int64_t head_norm_rotary_backward(const HeadNormRotaryBackward& args) const = 0;
+  [[nodiscard]] virtual int64_t sum(const View& source) const = 0;  // also of squares
 };
 
 std::unique_ptr<WorkspaceSizes> cpu_workspace_sizes(int threads);
+std::unique_ptr<WorkspaceSizes> cuda_workspace_sizes();  // also in builds without CUDA
 
 }  // namespace annulus

@@ -84,6 +84,12 @@ constexpr auto keys = std::to_array<ConfigKey>({
            v.choice<LayoutKind>({{"zigzag", LayoutKind::zigzag}, {"contiguous", LayoutKind::contiguous}});
      }},
 
+    {"parallel.transport", "auto", "auto | nccl | mpi: how messages travel between GPUs; auto: nccl",
+     [](S& s, const V& v) {
+       s.parallel.transport = v.choice<TransportKind>(
+           {{"auto", TransportKind::automatic}, {"nccl", TransportKind::nccl}, {"mpi", TransportKind::mpi}});
+     }},
+
     {"optimizer.learning_rate", "1.0e-4", "peak learning rate",
      [](S& s, const V& v) { s.optimizer.learning_rate = v.number_from(0); }},
     {"optimizer.betas", "[0.9, 0.95]", "decay of AdamW's first and second moment",

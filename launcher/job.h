@@ -15,6 +15,9 @@ class Job {
   void announce(Launch launch) { launch_ = std::move(launch); }
   [[nodiscard]] const Launch& launch() const { return launch_; }
 
+  // This process among those of its machine, from 0; 0 without MPI.
+  [[nodiscard]] int local_rank() const { return session_ ? session_->local_rank() : 0; }
+
   // Starts MPI and checks that it has the ranks that were announced.
   Transport& start_mpi(std::optional<int> ranks_option, const std::string& command);
 

@@ -4,6 +4,7 @@
 
 #include "launcher/budget.h"
 #include "launcher/config_file.h"
+#include "launcher/device_choice.h"
 #include "launcher/environment.h"
 #include "launcher/print.h"
 #include "runtime/plan_report.h"
@@ -22,8 +23,9 @@ void keep_released_memory() {
 
 void plan_command(const PlanArguments& arguments, const Launch& launch) {
   if (launch.rank > 0) return;
-  const Settings settings = load_settings(arguments.config, arguments.overrides,
-                                          arguments.data ? RequiredKeys::all : RequiredKeys::without_data);
+  Settings settings = load_settings(arguments.config, arguments.overrides,
+                                    arguments.data ? RequiredKeys::all : RequiredKeys::without_data);
+  settings.runtime.device = choose_device(settings);
   const int ranks = arguments.ranks.value_or(launch.ranks.value_or(1));
   // As `annulus train --ranks` would share out this machine, unless a launcher has.
   const int local_ranks = launch.local_ranks.value_or(ranks);

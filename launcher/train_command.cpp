@@ -13,6 +13,7 @@
 #include "launcher/budget.h"
 #include "launcher/command_line.h"
 #include "launcher/config_file.h"
+#include "launcher/device_choice.h"
 #include "launcher/mpirun.h"
 #include "launcher/output_lock.h"
 #include "launcher/print.h"
@@ -29,11 +30,19 @@ std::string joined(std::span<const std::string> words) {
   return text;
 }
 
+// What of its machine a rank has.
+struct Seat {
+  int threads = 1;
+  int gpu = 0;  // where it computes on one
+};
+
 // Decides what is kept and what is computed again, and makes a device with the memory that takes, and not a byte more.
-std::unique_ptr<Device> make_device(PreparedRun& run, int threads, const Budget& budget) {
-  const DeviceOptions options = {
-      .threads = threads, .poison = run.settings.debug.poison, .offload_directory = offload_directory(run.settings)};
-  RankPlan plan = fit_rank(run.settings, run.model, run.mesh, threads, budget);
+std::unique_ptr<Device> make_device(PreparedRun& run, const Seat& seat, const Budget& budget) {
+  const DeviceOptions options = {.threads = seat.threads,
+                                 .gpu = seat.gpu,
+                                 .poison = run.settings.debug.poison,
+                                 .offload_directory = offload_directory(run.settings)};
+  RankPlan plan = fit_rank(run.settings, run.model, run.mesh, seat.threads, budget);
   run.memory = plan.rule;
   spdlog::info("memory: {} bytes of {} a rank, with {}", plan.memory.extent, budget.memory, plan.rule.to_string());
   const auto& [host, disk] = plan.memory.stored;
@@ -56,6 +65,12 @@ int choose_threads(const Settings& settings, const Launch& launch) {
   return threads;
 }
 
+Seat take_seat(const Settings& settings, const Launch& launch, int local_rank, int local_ranks) {
+  const bool on_gpu = settings.runtime.device == DeviceKind::cuda;
+  return {.threads = choose_threads(settings, launch),
+          .gpu = on_gpu ? choose_gpu(settings, local_rank, local_ranks) : 0};
+}
+
 void log_lines(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) spdlog::info(line);
@@ -71,9 +86,9 @@ struct ReadyRun {
   std::unique_ptr<Device> device;
 };
 
-ReadyRun make_ready(PreparedRun run, const Launch& launch, const Budget& budget) {
+ReadyRun make_ready(PreparedRun run, const Seat& seat, const Budget& budget) {
   ReadyRun ready{std::move(run), nullptr};
-  ready.device = make_device(ready.run, choose_threads(ready.run.settings, launch), budget);
+  ready.device = make_device(ready.run, seat, budget);
   spdlog::info("ranks: {}, each on {}; results in {}", ready.run.mesh.size(), ready.device->description(),
                ready.run.settings.output.directory.string());
   return ready;
@@ -87,20 +102,23 @@ int64_t resident_peak_bytes() {
 }
 
 // One rank from beginning to end; all ranks do the same.
-void train_rank(const TrainArguments& arguments, const Settings& settings, const Launch& launch, Transport& transport) {
+void train_rank(const TrainArguments& arguments, const Settings& settings, const Launch& launch, int local_rank,
+                Transport& transport) {
   start_log(transport.rank());
   require_agreement(arguments.dry_run ? "a dry run" : "a run", transport);
-  Budget budget = budget_of(settings, launch.local_ranks.value_or(transport.size()));
+  const int local_ranks = launch.local_ranks.value_or(transport.size());
+  Budget budget = budget_of(settings, local_ranks);
   for (int64_t* bytes : {&budget.memory, &budget.host, &budget.disk}) *bytes = smallest_of_all(*bytes, transport);
   PreparedRun run = prepare(settings, transport.rank(), transport.size());
   require_agreement(run.fingerprint(), transport);
-  ReadyRun ready = make_ready(std::move(run), launch, budget);
+  ReadyRun ready = make_ready(std::move(run), take_seat(settings, launch, local_rank, local_ranks), budget);
   if (arguments.dry_run) return show_dry_run(ready.run);
   log_lines(ready.run.summary());
   const OutputLock lock(settings.output.directory, transport.rank());
   ready.device->set_progress([&transport] { transport.progress(); });
   const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());
-  train(ready.run, *ready.device, transport, *listener);
+  const std::unique_ptr<Transport> between_devices = make_device_transport(settings, transport, *ready.device);
+  train(ready.run, *ready.device, between_devices ? *between_devices : transport, *listener);
   spdlog::info("done; this process occupied {} bytes at most, its plan has {}; results in {}", resident_peak_bytes(),
                ready.device->memory().peak_bytes(), settings.output.directory.string());
 }
@@ -109,24 +127,27 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
 void dry_run(const Settings& settings, int ranks) {
   start_log(0);
   const Launch launch = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = ranks};
-  show_dry_run(make_ready(prepare(settings, 0, ranks), launch, budget_of(settings, ranks)).run);
+  const Seat seat = take_seat(settings, launch, 0, ranks);
+  show_dry_run(make_ready(prepare(settings, 0, ranks), seat, budget_of(settings, ranks)).run);
 }
 
 }  // namespace
 
 void train_command(const TrainArguments& arguments, std::span<const std::string> words, Job& job) {
-  const Settings settings = load_settings(arguments.config, arguments.overrides);
+  Settings settings = load_settings(arguments.config, arguments.overrides);
+  settings.runtime.device = choose_device(settings);
   const Launch& launch = job.launch();
   check_before_mpi(launch, arguments.ranks, joined(words));
   const int ranks = arguments.ranks.value_or(1);
   if (launch.present()) {
-    train_rank(arguments, settings, launch, job.start_mpi(arguments.ranks, joined(words)));
+    Transport& transport = job.start_mpi(arguments.ranks, joined(words));
+    train_rank(arguments, settings, launch, job.local_rank(), transport);
   } else if (arguments.dry_run) {
     dry_run(settings, ranks);
   } else if (ranks > 1) {
     start_under_mpirun(ranks, words);
   } else {
-    run_as_threads(1, [&](Transport& transport) { train_rank(arguments, settings, launch, transport); });
+    run_as_threads(1, [&](Transport& transport) { train_rank(arguments, settings, launch, 0, transport); });
   }
 }
 

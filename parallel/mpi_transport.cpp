@@ -141,6 +141,16 @@ int MpiSession::size() const {
   return size;
 }
 
+int MpiSession::local_rank() const {
+  MPI_Comm machine = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &machine),
+        "MPI_Comm_split_type");
+  int rank = 0;
+  check(MPI_Comm_rank(machine, &rank), "MPI_Comm_rank");
+  check(MPI_Comm_free(&machine), "MPI_Comm_free");
+  return rank;
+}
+
 void MpiSession::abort(int exit_code) const noexcept {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);

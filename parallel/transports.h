@@ -19,6 +19,7 @@ class MpiSession {
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
+  [[nodiscard]] int local_rank() const;  // among those of this machine, from 0
 
   // Ends every rank of the job with this exit code.
   [[noreturn]] void abort(int exit_code) const noexcept;
@@ -26,6 +27,13 @@ class MpiSession {
   // Messages over MPI from host memory. One at a time.
   [[nodiscard]] std::unique_ptr<Transport> transport() const;
 };
+
+// Messages over NCCL between GPUs: from and to device memory of the calling thread's current GPU, which no other rank
+// may have. `host` carries messages from host memory between the same ranks, outlives what is made here, and serves to
+// find the others and for barriers. All ranks post their exchanges in the order of one program, over all channels;
+// every exchange names its stream. Where NCCL fails, or another rank has, what runs is aborted and every later call
+// throws EnvironmentError.
+std::unique_ptr<Transport> make_nccl_transport(Transport& host);
 
 // Runs `rank_main` once for each of `ranks` ranks, as threads of this process. If one throws, the others' transports
 // throw too, and the first cause is rethrown when all have ended.

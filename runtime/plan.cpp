@@ -46,6 +46,10 @@ class PhaseLog final : public Listener {
   std::vector<std::pair<int64_t, Phase>> begins_;
 };
 
+std::unique_ptr<WorkspaceSizes> workspace_sizes(DeviceKind device, int threads) {
+  return device == DeviceKind::cuda ? cuda_workspace_sizes() : cpu_workspace_sizes(threads);
+}
+
 PeakMoment peak_of(const MemoryPlan& plan, const PhaseLog& phases) {
   PeakMoment peak{.phase = phases.at(plan.peak_time)};
   for (const auto& section : plan.sections) {
@@ -94,7 +98,7 @@ PreparedRun worst_case(const Settings& settings, const ModelConfig& model) {
 }
 
 RankPlan plan_rank(PreparedRun& run, int threads) {
-  PlanDevice device(cpu_workspace_sizes(threads), run.settings.debug.poison);
+  PlanDevice device(workspace_sizes(run.settings.runtime.device, threads), run.settings.debug.poison);
   PlanTransport transport(run.mesh.rank, run.mesh.size());
   PhaseLog phases(device.recording());
   RankPlan plan{.rank = run.mesh.rank, .rule = run.memory, .memory = {}, .peak = {}, .step = {}};

@@ -126,7 +126,9 @@ std::string PreparedRun::fingerprint() const {
                      o.max_grad_norm, static_cast<int>(o.schedule), o.warmup_steps, o.min_learning_rate) +
          fmt::format(" {} {} {} {} {} {} {} {} {} {}", t.steps, t.global_batch_size, t.micro_batch_size, mesh.data_size,
                      mesh.context_size, static_cast<int>(settings.parallel.layout), settings.output.save_model,
-                     settings.debug.save_gradients, settings.debug.poison, memory.to_string());
+                     settings.debug.save_gradients, settings.debug.poison, memory.to_string()) +
+         fmt::format(" {} {}", static_cast<int>(settings.runtime.device),
+                     static_cast<int>(settings.parallel.transport));
 }
 
 std::filesystem::path offload_directory(const Settings& settings) {

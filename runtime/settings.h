@@ -16,6 +16,7 @@ enum class Initialization : uint8_t { pretrained, random };
 enum class Packing : uint8_t { concat, none };
 enum class ScheduleKind : uint8_t { cosine, constant };
 enum class DeviceKind : uint8_t { automatic, cpu, cuda };
+enum class TransportKind : uint8_t { automatic, nccl, mpi };
 
 struct ModelSettings {
   std::filesystem::path path;
@@ -43,6 +44,7 @@ struct ParallelSettings {
   int context_parallel_size = 0;
   int data_parallel_size = 0;
   LayoutKind layout = LayoutKind::zigzag;
+  TransportKind transport = TransportKind::automatic;  // between GPUs; automatic: NCCL
 };
 
 struct OptimizerSettings {

@@ -1,52 +1,13 @@
-// The planned memory of a run on the CPU: one block, every buffer at its planned place, no allocator.
+// The block of host memory under the planned arena of a run on the CPU.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <map>
-#include <string>
+#include <memory>
 
-#include "kernels/memory_plan.h"
+#include "kernels/planned_arena.h"
 
 namespace annulus::cpu {
 
-class CpuArena final : public Memory {
- public:
-  // Reserves the plan's extent; pages are touched as they are used. MemoryError where the host refuses it. With
-  // `poison`, buffers are filled with bytes 0xFF (NaN) when they are allocated and released, the red zone that the plan
-  // left behind each of them is checked, and so is that nothing that was held is released. InternalError, at the next
-  // allocation or section, names the purpose of the buffer.
-  CpuArena(MemoryPlan plan, bool poison);
-  CpuArena(const CpuArena&) = delete;
-  CpuArena& operator=(const CpuArena&) = delete;
-  ~CpuArena() override;
-
-  // A step after the first asks for the same as the first.
-  void enter(Section section) override;
-
-  // InternalError where the run asks for something else than the plan has next.
-  void* allocate(int64_t bytes, Purpose purpose) override;
-  void release(void* data, int64_t bytes, Purpose purpose) noexcept override;
-
-  void hold(const void* data, int64_t bytes) override;
-  void let_go(const void* data, int64_t bytes) noexcept override;
-
-  [[nodiscard]] int64_t live_bytes() const override { return live_bytes_; }
-  [[nodiscard]] int64_t peak_bytes() const override { return plan_.extent; }
-
- private:
-  void* lend_workspace(int64_t bytes);
-  [[nodiscard]] bool is_held(const std::byte* data, int64_t bytes) const;
-  void report_damage();
-
-  MemoryPlan plan_;
-  bool poison_;
-  std::byte* block_ = nullptr;
-  Section section_ = Section::setup;
-  std::array<size_t, section_count> next_{};  // by section: the allocation that is asked for next
-  int64_t live_bytes_ = 0;
-  std::multimap<const std::byte*, int64_t> held_;  // bytes by where they begin
-  std::string damage_;                             // found on release, which cannot throw
-};
+// `bytes` bytes; pages are touched as they are used. MemoryError where the host refuses it.
+std::unique_ptr<ArenaBlock> make_arena_block(int64_t bytes);
 
 }  // namespace annulus::cpu

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/cpu/attention_tiling.h"
+#include "kernels/shapes.h"
 
 namespace annulus::cpu {
 namespace {
@@ -203,6 +204,7 @@ int64_t attention_forward_workspace(const AttentionForward& args, int threads) {
 
 void attention_forward(const AttentionForward& args, Memory& memory, int threads,
                        const std::function<void()>& progress) {
+  require_shapes(args);
   if (args.query.empty()) return;
   const OneThreadPerProduct one_thread;
   const auto [tiling, product, bytes] = ForwardPlan(args);

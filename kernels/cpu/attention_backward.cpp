@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_tiling.h"
+#include "kernels/shapes.h"
 
 namespace annulus::cpu {
 namespace {
@@ -177,7 +178,7 @@ int64_t attention_backward_workspace(const AttentionBackward& args, int threads)
 // average.
 void attention_backward(const AttentionBackward& args, Memory& memory, int threads,
                         const std::function<void()>& progress) {
-  require(args.key_gradients.size() == args.keys.size(), "each slice of keys has a slice of gradients");
+  require_shapes(args);
   for (const KeyGradientSlice& slice : args.key_gradients) {
     fill_zero(slice.key, threads);
     fill_zero(slice.value, threads);

@@ -22,14 +22,8 @@ QueryTiling::QueryTiling(const View& query, std::span<const KeySlice> slices, in
       kv_heads(slices.empty() ? heads : slices.front().key.dim(1)),
       group(heads / kv_heads),
       dtype(query.dtype()) {
-  require(heads == group * kv_heads, "attention has a multiple of kv_heads query heads");
   tiles = ceil_divide(rows, std::max<int64_t>(1, stacked_rows / group));
   queries = ceil_divide(rows, std::max<int64_t>(1, tiles));
-  for (const KeySlice& slice : slices) {
-    const Shape shape{slice.key.rows(), kv_heads, head_dim};
-    require(slice.key.shape() == shape && slice.value.shape() == shape, "attention keys and values have one shape");
-    require(slice.key.dtype() == dtype && slice.value.dtype() == dtype, "attention operands have one dtype");
-  }
 }
 
 Gemm score_product(const QueryTiling& tiling, int64_t width) {

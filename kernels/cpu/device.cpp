@@ -11,6 +11,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/shapes.h"
 
 namespace annulus {
 
@@ -20,8 +21,9 @@ std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) {
 
 std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options, MemoryPlan plan) {
   const int64_t disk_bytes = plan.stored.disk;
-  return std::make_unique<cpu::CpuDevice>(options, cpu::best_isa(),
-                                          std::make_unique<cpu::CpuArena>(std::move(plan), options.poison), disk_bytes);
+  auto block = cpu::make_arena_block(plan.extent);
+  auto arena = std::make_unique<PlannedArena>(std::move(plan), options.poison, std::move(block));
+  return std::make_unique<cpu::CpuDevice>(options, cpu::best_isa(), std::move(arena), disk_bytes);
 }
 
 namespace cpu {
@@ -51,7 +53,7 @@ CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memo
                              "; set runtime.threads to 1 or more, or to auto");
   }
   require_team(threads_);
-  if (disk_bytes > 0) disk_ = std::make_unique<FileStorage>(options.offload_directory, disk_bytes, *memory_);
+  if (disk_bytes > 0) disk_ = std::make_unique<FileStorage>(options.offload_directory, disk_bytes, *memory_, make_host_access());
 }
 
 Storage& CpuDevice::storage(Place place) {
@@ -84,16 +86,10 @@ namespace {
 
 Gemm gemm_of(const Matmul& args) {
   const auto& [c, a, b, transpose_a, transpose_b, accumulate] = args;
-  require(c.shape().rank() == 2 && a.shape().rank() == 2 && b.shape().rank() == 2, "a matmul has matrices");
-  const int64_t k = a.dim(transpose_a ? 0 : 1);
-  require(a.dim(transpose_a ? 1 : 0) == c.dim(0) && b.dim(transpose_b ? 0 : 1) == c.dim(1) &&
-              b.dim(transpose_b ? 1 : 0) == k,
-          "the shapes of a matmul fit together");
-  require(a.dtype() == b.dtype() && (c.dtype() == a.dtype() || c.dtype() == DType::float32),
-          "a matmul has factors of one dtype and a result of the same or float32");
+  require_shapes(args);
   return {.m = c.dim(0),
           .n = c.dim(1),
-          .k = k,
+          .k = a.dim(transpose_a ? 0 : 1),
           .c = c.data(),
           .a = a.data(),
           .b = b.data(),

@@ -5,10 +5,10 @@
 // Nothing is global: ranks that are threads of one process each have their own device.
 #pragma once
 
-#include "kernels/cpu/file_storage.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/device.h"
+#include "kernels/file_storage.h"
 
 namespace annulus::cpu {
 

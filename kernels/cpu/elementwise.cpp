@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "kernels/cpu/device.h"
-#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/dispatch.h"
+#include "kernels/shapes.h"
 
 namespace annulus::cpu {
 namespace {
@@ -29,10 +30,9 @@ void add_sum(View destination, View source, int threads, const Sum& sum) {
   *destination.as<double>() += total;
 }
 
-void require_tokens(View tokens, int64_t rows, int64_t vocabulary) {
-  require(tokens.elements() == rows, "an embedding has one token a row");
+void require_tokens(View tokens, int64_t vocabulary) {
   const auto* const token = tokens.as<int32_t>();
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t row = 0; row < tokens.elements(); ++row) {
     require(token[row] >= 0 && token[row] < vocabulary, "every token is in the vocabulary");
   }
 }
@@ -46,7 +46,7 @@ void CpuDevice::fill_zero(View destination, Stream /*stream*/) {
 }
 
 void CpuDevice::copy(View destination, View source, Stream /*stream*/) {
-  require(destination.elements() == source.elements(), "a copy has as many elements as its source");
+  require_copy(destination, source);
   if (destination.dtype() == source.dtype()) {
     parallel_blocks(threads_, source.bytes(), elements_per_block * 4, [&](int64_t begin, int64_t end) {
       std::memcpy(byte_address(destination, begin), byte_address(source, begin), static_cast<size_t>(end - begin));
@@ -65,7 +65,7 @@ void CpuDevice::copy(View destination, View source, Stream /*stream*/) {
 }
 
 void CpuDevice::accumulate(View destination, View source, Stream /*stream*/) {
-  require(destination.elements() == source.elements(), "both sides of a sum have as many elements");
+  require_copy(destination, source);
   with_float_type(destination.dtype(), [&]<class D>() {
     with_float_type(source.dtype(), [&]<class S>() {
       const auto add = [&] {
@@ -97,8 +97,8 @@ void CpuDevice::sum_of_squares(View destination, View source, Stream /*stream*/)
 }
 
 void CpuDevice::sum_rows(View destination, View source, Stream /*stream*/) {
+  require_sum_rows(destination, source);
   const int64_t width = destination.elements();
-  require(source.elements() == source.rows() * width, "a sum of rows is as wide as they are");
   auto* const total = destination.as<double>();
   std::fill_n(total, width, 0.0);
   const auto* const value = source.as<double>();
@@ -106,9 +106,8 @@ void CpuDevice::sum_rows(View destination, View source, Stream /*stream*/) {
 }
 
 void CpuDevice::embedding_forward(View output, View table, View tokens, Stream /*stream*/) {
-  require(output.dtype() == table.dtype() && output.row_elements() == table.row_elements(),
-          "an embedding's rows are those of its table");
-  require_tokens(tokens, output.rows(), table.rows());
+  require_embedding_forward(output, table, tokens);
+  require_tokens(tokens, table.rows());
   const int64_t row_bytes = output.row_elements() * size_of(output.dtype());
   const auto* const token = tokens.as<int32_t>();
   parallel_blocks(threads_, output.rows(), 64, [&](int64_t begin, int64_t end) {
@@ -122,8 +121,8 @@ void CpuDevice::embedding_forward(View output, View table, View tokens, Stream /
 void CpuDevice::embedding_backward(View table_gradient, View output_gradient, View tokens, Stream /*stream*/) {
   const int64_t rows = output_gradient.rows();
   const int64_t width = table_gradient.row_elements();
-  require(rows == 0 || output_gradient.row_elements() == width, "an embedding's rows are those of its table");
-  require_tokens(tokens, rows, table_gradient.rows());
+  require_embedding_backward(table_gradient, output_gradient, tokens);
+  require_tokens(tokens, table_gradient.rows());
   const auto* const token = tokens.as<int32_t>();
   auto* const table = table_gradient.as<float>();
   // A token may occur twice, so threads share the columns: every element is added up in the order of the rows.
@@ -143,7 +142,7 @@ void CpuDevice::embedding_backward(View table_gradient, View output_gradient, Vi
 
 void CpuDevice::swiglu_forward(View output, View gate_up, Stream /*stream*/) {
   const int64_t width = output.row_elements();
-  require(gate_up.elements() == 2 * output.elements(), "a gated activation has a gate and a value for each output");
+  require_swiglu(output, gate_up);
   with_float_type(output.dtype(), [&]<class T>() {
     auto* const to = output.as<T>();
     const auto* const from = gate_up.as<T>();
@@ -156,8 +155,8 @@ void CpuDevice::swiglu_forward(View output, View gate_up, Stream /*stream*/) {
 
 void CpuDevice::swiglu_backward(View gate_up_gradient, View output_gradient, View gate_up, Stream /*stream*/) {
   const int64_t width = output_gradient.row_elements();
-  require(gate_up.elements() == 2 * output_gradient.elements() && gate_up_gradient.elements() == gate_up.elements(),
-          "a gated activation has a gate and a value for each output");
+  require_swiglu(output_gradient, gate_up);
+  require_copy(gate_up_gradient, gate_up);
   with_float_type(gate_up.dtype(), [&]<class T>() {
     auto* const to = gate_up_gradient.as<T>();
     const auto* const from = gate_up.as<T>();

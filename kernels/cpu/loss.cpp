@@ -2,8 +2,9 @@
 #include <cmath>
 
 #include "kernels/cpu/device.h"
-#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/dispatch.h"
+#include "kernels/shapes.h"
 
 namespace annulus::cpu {
 namespace {
@@ -38,8 +39,7 @@ float cross_entropy_row(const TypedMath<T>& math, T* logits, int64_t vocabulary,
 void CpuDevice::cross_entropy(const CrossEntropy& args, Stream /*stream*/) {
   const int64_t rows = args.logits.rows();
   const int64_t vocabulary = args.logits.row_elements();
-  require(args.losses.elements() == rows && args.labels.elements() == rows && args.weights.elements() == rows,
-          "a row of logits has a loss, a label and a weight");
+  require_shapes(args);
   auto* const losses = args.losses.as<float>();
   const auto* const labels = args.labels.as<int32_t>();
   const auto* const weights = args.weights.as<float>();

@@ -2,19 +2,18 @@
 #include <cmath>
 
 #include "kernels/cpu/device.h"
-#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/dispatch.h"
+#include "kernels/shapes.h"
 
 namespace annulus::cpu {
 
 void CpuDevice::rms_norm_forward(const RmsNormForward& args, Stream /*stream*/) {
   const int64_t rows = args.input.rows();
   const int64_t width = args.weight.elements();
-  require(
-      args.input.elements() == rows * width && args.output.elements() == rows * width && args.rstd.elements() == rows,
-      "the shapes of a norm fit together");
+  require_shapes(args);
   auto* const rstd = args.rstd.as<float>();
   with_float_type(args.input.dtype(), [&]<class T>() {
     auto* const output = args.output.as<T>();
@@ -29,10 +28,7 @@ void CpuDevice::rms_norm_forward(const RmsNormForward& args, Stream /*stream*/) 
 void CpuDevice::rms_norm_backward(const RmsNormBackward& args, Stream /*stream*/) {
   const int64_t rows = args.input.rows();
   const int64_t width = args.weight.elements();
-  require(args.input.elements() == rows * width && args.input_gradient.elements() == rows * width &&
-              args.output_gradient.elements() == rows * width && args.rstd.elements() == rows &&
-              args.weight_gradient.elements() == width,
-          "the shapes of a norm's gradients fit together");
+  require_shapes(args);
   const auto* const rstd = args.rstd.as<float>();
   with_float_type(args.input.dtype(), [&]<class T>() {
     auto* const input_gradient = args.input_gradient.as<T>();
@@ -55,7 +51,7 @@ void CpuDevice::rms_norm_backward(const RmsNormBackward& args, Stream /*stream*/
 void CpuDevice::rotary_angles(View cosine, View sine, View positions, double theta, Stream /*stream*/) {
   const int64_t rows = positions.elements();
   const int64_t half = cosine.row_elements();
-  require(cosine.rows() == rows && sine.shape() == cosine.shape(), "there is one row of angles a position");
+  require_rotary_angles(cosine, sine, positions);
   auto* const cosines = cosine.as<float>();
   auto* const sines = sine.as<float>();
   const auto* const position = positions.as<int32_t>();
@@ -73,25 +69,8 @@ void CpuDevice::rotary_angles(View cosine, View sine, View positions, double the
   });
 }
 
-namespace {
-
-// The shapes that forward and backward share.
-template <class Args>
-void require_heads(const Args& args) {
-  const int64_t rows = args.input.rows();
-  const int64_t width = args.weight.elements();
-  require(args.input.shape().rank() == 3 && args.input.dim(2) == width && width % 2 == 0 &&
-              args.rstd.elements() * width == args.input.elements(),
-          "a head's norm has a weight for each element of a head and heads of even size");
-  require(args.cosine.elements() == rows * width / 2 && args.sine.elements() == rows * width / 2,
-          "there is one row of angles a row");
-}
-
-}  // namespace
-
 void CpuDevice::head_norm_rotary_forward(const HeadNormRotaryForward& args, Stream /*stream*/) {
-  require_heads(args);
-  require(args.output.elements() == args.input.elements(), "normalised heads have the shape of the input");
+  require_shapes(args);
   const int64_t heads = args.input.dim(1);
   const int64_t width = args.input.dim(2);
   auto* const rstd = args.rstd.as<float>();
@@ -112,11 +91,7 @@ void CpuDevice::head_norm_rotary_forward(const HeadNormRotaryForward& args, Stre
 }
 
 void CpuDevice::head_norm_rotary_backward(const HeadNormRotaryBackward& args, Stream /*stream*/) {
-  require_heads(args);
-  require(args.input_gradient.elements() == args.input.elements() &&
-              args.output_gradient.elements() == args.input.elements() &&
-              args.weight_gradient.elements() == args.weight.elements(),
-          "the gradients of normalised heads have the shapes of what they belong to");
+  require_shapes(args);
   const int64_t heads = args.input.dim(1);
   const int64_t width = args.input.dim(2);
   const auto* const rstd = args.rstd.as<float>();

@@ -3,8 +3,9 @@
 #include <limits>
 
 #include "kernels/cpu/device.h"
-#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/parallel_for.h"
+#include "kernels/dispatch.h"
+#include "kernels/shapes.h"
 
 namespace annulus::cpu {
 
@@ -18,11 +19,8 @@ void CpuDevice::gradient_scale(const GradientScale& args, Stream /*stream*/) {
 }
 
 void CpuDevice::adamw(const AdamW& args, Stream /*stream*/) {
+  require_shapes(args);
   const int64_t n = args.master.elements();
-  require(args.moment1.elements() == n && args.moment2.elements() == n && args.gradient.elements() == n &&
-              args.weight.elements() == n,
-          "a parameter, its gradient and its moments have as many elements");
-  require(args.step >= 1, "steps count from 1");
   const float scale = *args.scale.as<float>();
   if (std::isnan(scale)) return;
   const auto step = static_cast<double>(args.step);

@@ -27,6 +27,7 @@ class CpuWorkspaceSizes final : public WorkspaceSizes {
   [[nodiscard]] int64_t head_norm_rotary_backward(const HeadNormRotaryBackward& args) const override {
     return cpu::RowSums::workspace(args.input.rows(), args.input.dim(2));
   }
+  [[nodiscard]] int64_t sum(const View& /*source*/) const override { return 0; }
 
  private:
   int threads_;

@@ -3,9 +3,28 @@
 #include "kernels/error.h"
 
 namespace annulus {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw EnvironmentError("runtime.device: this build of annulus has no CUDA device; use runtime.device=cpu");
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(const DeviceOptions& /*options*/) {
+  refuse();
+}
 
 std::unique_ptr<Device> make_cuda_device(const DeviceOptions& /*options*/, MemoryPlan /*plan*/) {
-  throw EnvironmentError("runtime.device: this build of annulus has no CUDA device; use runtime.device=cpu");
+  refuse();
+}
+
+int cuda_device_count() {
+  return 0;
+}
+
+int64_t cuda_available_bytes(int /*gpu*/) {
+  refuse();
 }
 
 }  // namespace annulus

@@ -52,6 +52,14 @@ void PlanDevice::use_workspace(int64_t bytes) {
   const Allocation used(memory_, bytes, Purpose::workspace);
 }
 
+void PlanDevice::sum(View /*destination*/, View source, Stream /*stream*/) {
+  use_workspace(workspace_->sum(source));
+}
+
+void PlanDevice::sum_of_squares(View /*destination*/, View source, Stream /*stream*/) {
+  use_workspace(workspace_->sum(source));
+}
+
 void PlanDevice::matmul(const Matmul& args, Stream /*stream*/) {
   const Matmul& m = args;
   const ProductShape shape = {

@@ -45,8 +45,8 @@ class PlanDevice final : public Device {
   void fill_normal(const NormalNumbers&, Stream) override {}
   void copy(View, View, Stream) override {}
   void accumulate(View, View, Stream) override {}
-  void sum(View, View, Stream) override {}
-  void sum_of_squares(View, View, Stream) override {}
+  void sum(View destination, View source, Stream stream) override;
+  void sum_of_squares(View destination, View source, Stream stream) override;
   void sum_rows(View, View, Stream) override {}
   void matmul(const Matmul& args, Stream stream) override;
   void embedding_forward(View, View, View, Stream) override {}

@@ -1,10 +1,7 @@
-#include "kernels/cpu/attention.h"
-
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 
+#include "tests/kernels/devices.h"
 #include "tests/support/attention_reference.h"
 
 namespace annulus::testing {
@@ -21,6 +18,12 @@ constexpr double bfloat16_tolerance = 0x1p-7;
 
 double tolerance(DType dtype) {
   return dtype == DType::float32 ? float32_tolerance : bfloat16_tolerance;
+}
+
+// On a device whose memory is poisoned.
+Answers run(const Problem& problem, const Calls& calls = {}) {
+  const std::unique_ptr<Device> device = make_test_device();
+  return run(*device, problem, calls);
 }
 
 void set_row(std::vector<double>& values, int64_t row, int64_t width, double x) {
@@ -45,7 +48,7 @@ TEST(Attention, MatchesFloat64UnderEveryMaskAndLength) {
       for (const NamedMask& mask : every_mask(rows)) {
         SCOPED_TRACE(mask.name + ", rows " + std::to_string(rows) + ", " + name_of(dtype));
         const Problem problem = make_problem(mask.ranges, rows, 2, 2, 16, dtype);
-        expect_close(problem, run(problem, {}), reference(problem), tolerance(dtype));
+        expect_close(problem, run(problem), reference(problem), tolerance(dtype));
       }
     }
   }
@@ -57,7 +60,7 @@ TEST(Attention, MatchesFloat64ForEveryHeadDimAndGroup) {
          {std::pair{8, 8}, {16, 3}, {24, 1}, {24, 2}, {24, 3}, {24, 8}, {64, 2}, {128, 8}, {256, 2}}) {
       SCOPED_TRACE("head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group) + ", " + name_of(dtype));
       const Problem problem = make_problem(random_mask(70, 5), 70, 2, group, head_dim, dtype);
-      expect_close(problem, run(problem, {.threads = 2}), reference(problem), tolerance(dtype));
+      expect_close(problem, run(problem), reference(problem), tolerance(dtype));
     }
   }
 }
@@ -70,7 +73,7 @@ TEST(Attention, MatchesFloat64OverSeveralTilesOfQueriesAndKeys) {
       // With nearly equal probabilities over 1100 keys the query gradient would be a small difference of large sums,
       // whose relative error says little.
       set_score_size(problem, 8);
-      expect_close(problem, run(problem, {.threads = 2}), reference(problem), tolerance(dtype));
+      expect_close(problem, run(problem), reference(problem), tolerance(dtype));
     }
   }
 }
@@ -81,22 +84,7 @@ TEST(Attention, HoldsForScoresUpTo80) {
     Problem problem = make_problem(mask.ranges, 120, 1, 2, 64, DType::float32);
     set_score_size(problem, 80);
     // A score of 80 is off by some 1e-5 in float32, and so is, relatively, its probability.
-    expect_close(problem, run(problem, {}), reference(problem), 2e-5);
-  }
-}
-
-TEST(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    // Many tiles, and a single one.
-    for (const auto& [rows, kv_heads] : {std::pair{1100, 2}, {200, 1}}) {
-      const Problem problem = make_problem(sink_mask(rows, 40, 600), rows, kv_heads, 1, 64, dtype);
-      const Calls calls = random_calls(problem.keys, 3, 2);
-      const Answers one = run(problem, {.threads = 1, .calls = calls});
-      for (const int threads : {2, 3}) {
-        SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(threads) + " threads, " + name_of(dtype));
-        expect_same_bits(run(problem, {.threads = threads, .calls = calls}), one);
-      }
-    }
+    expect_close(problem, run(problem), reference(problem), 2e-5);
   }
 }
 
@@ -108,7 +96,7 @@ TEST(Attention, IsResumedWithItsKeysInAnyPiecesAndOrder) {
       for (uint32_t seed = 1; seed <= 5; ++seed) {
         SCOPED_TRACE(mask.name + ", calls " + std::to_string(seed) + ", " + name_of(dtype));
         const Calls calls = random_calls(problem.keys, seed, seed);
-        expect_close(problem, run(problem, {.threads = 2, .calls = calls}), expected, tolerance(dtype));
+        expect_close(problem, run(problem, calls), expected, tolerance(dtype));
       }
     }
   }
@@ -119,23 +107,33 @@ TEST(Attention, IsResumedThroughScoresUpTo80) {
   set_score_size(problem, 80);
   const Answers expected = reference(problem);
   for (uint32_t seed = 1; seed <= 8; ++seed) {
-    expect_close(problem, run(problem, {.calls = random_calls(200, 5, seed)}), expected, 2e-5);
+    expect_close(problem, run(problem, random_calls(200, 5, seed)), expected, 2e-5);
   }
 }
 
 TEST(Attention, CarriesItsStateThroughCallsWithoutKeys) {
   const Problem problem = make_problem(causal_mask(40), 40, 2, 2, 16, DType::float32);
-  const Answers once = run(problem, {});
+  const Answers once = run(problem);
   const Calls everything = {{{0, 40}}};
   for (const Calls& calls : {Calls{{}, {{0, 40}}}, Calls{{{0, 40}}, {}}, Calls{{}, {}, {{0, 40}}, {}, {{7, 7}}}}) {
-    expect_same_bits(run(problem, {.calls = calls}), once);
+    expect_same_bits(run(problem, calls), once);
+  }
+}
+
+// More slices in a call than a device may take at once.
+TEST(Attention, TakesAnyNumberOfSlices) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Problem problem = make_problem(causal_mask(150), 150, 1, 2, 16, dtype);
+    Calls calls(2);
+    for (int64_t i = 0; i < 150; ++i) calls[static_cast<size_t>(i % 2)].push_back({i, i + 1});
+    expect_close(problem, run(problem, calls), reference(problem), tolerance(dtype));
   }
 }
 
 TEST(Attention, WithoutAnyKeysIsZeroWithLogSumMinusInfinity) {
   const Problem problem = make_problem(full_mask(5), 5, 1, 2, 8, DType::float32);
   for (const Calls& calls : {Calls{{}}, Calls{{}, {}}}) {
-    const Answers answers = run(problem, {.calls = calls});
+    const Answers answers = run(problem, calls);
     EXPECT_EQ(answers.output, std::vector<double>(80, 0.0));
     EXPECT_EQ(answers.log_sum, std::vector<double>(10, -infinity));
     EXPECT_EQ(answers.query_gradient, std::vector<double>(80, 0.0));
@@ -160,7 +158,7 @@ Answers run_scores(const std::vector<double>& scores, const std::vector<double>&
                        static_cast<int32_t>(keys)};
   set_row(problem.query, 0, 8, 1.0);
   problem.scale = 1;
-  return run(problem, {.calls = calls});
+  return run(problem, calls);
 }
 
 TEST(Attention, MergesLogSumsThatAreFarApartOrInfinite) {
@@ -182,17 +180,17 @@ TEST(Attention, MergesLogSumsThatAreFarApartOrInfinite) {
 
 TEST(Attention, UnderAWindowOfOneIsTheValueItself) {
   const Problem problem = make_problem(window_mask(50, 1), 50, 3, 1, 16, DType::float32);
-  EXPECT_EQ(run(problem, {}).output, problem.value);
+  EXPECT_EQ(run(problem).output, problem.value);
 }
 
 TEST(Attention, UnderAWindowOf4Over16TokensHas58Pairs) {
   const Problem problem = make_problem(window_mask(16, 4), 16, 1, 1, 8, DType::float32);
-  const Answers before = run(problem, {});
+  const Answers before = run(problem);
   int pairs = 0;
   for (int64_t key = 0; key < 16; ++key) {
     Problem changed = problem;
     set_row(changed.value, key, 8, 5.0);
-    const Answers after = run(changed, {});
+    const Answers after = run(changed);
     for (int64_t i = 0; i < 16; ++i) pairs += row(after.output, i, 8) == row(before.output, i, 8) ? 0 : 1;
   }
   EXPECT_EQ(pairs, 58);
@@ -202,13 +200,13 @@ TEST(Attention, ChangesOnlyTheRowsThatSeeAChangedKey) {
   for (const NamedMask& mask : every_mask(48)) {
     const Problem problem = make_problem(mask.ranges, 48, 1, 2, 8, DType::float32);
     const Calls calls = {{{0, 20}}, {{20, 48}}};
-    const Answers before = run(problem, {.calls = calls});
+    const Answers before = run(problem, calls);
     for (int64_t key = 0; key < 48; ++key) {
       SCOPED_TRACE(mask.name + ", key " + std::to_string(key));
       Problem changed = problem;
       set_row(changed.key, key, 8, 1.5);
       set_row(changed.value, key, 8, -2.0);
-      const Answers after = run(changed, {.calls = calls});
+      const Answers after = run(changed, calls);
       for (int64_t i = 0; i < 48; ++i) {
         EXPECT_EQ(row(after.output, i, 16) == row(before.output, i, 16), !problem.sees(i, key)) << "row " << i;
         if (!problem.sees(i, key)) {
@@ -226,7 +224,7 @@ TEST(Attention, IgnoresWhatDeadRowsAndUnseenKeysHold) {
       for (const Ranges& ranges : {packed_mask(rows, {rows / 3, rows / 4}, rows), random_mask(rows, 3)}) {
         Problem problem = make_problem(ranges, rows + 50, 2, 2, 16, dtype);
         const Calls calls = random_calls(problem.keys, 3, 9);
-        const Answers clean = run(problem, {.threads = 2, .calls = calls});
+        const Answers clean = run(problem, calls);
         for (const double rubbish : {nan, infinity, 3e38}) {
           for (int64_t i = 0; i < rows; ++i) {
             if (!problem.dead(i)) continue;
@@ -239,7 +237,7 @@ TEST(Attention, IgnoresWhatDeadRowsAndUnseenKeysHold) {
             set_row(problem.value, key, 32, rubbish);
           }
           SCOPED_TRACE(std::string(name_of(dtype)) + ", rows " + std::to_string(rows) + ", " + std::to_string(rubbish));
-          expect_same_bits(run(problem, {.threads = 2, .calls = calls}), clean);
+          expect_same_bits(run(problem, calls), clean);
         }
       }
     }
@@ -249,7 +247,7 @@ TEST(Attention, IgnoresWhatDeadRowsAndUnseenKeysHold) {
 TEST(Attention, LetsANaNInALiveRowThrough) {
   Problem problem = make_problem(causal_mask(20), 20, 1, 1, 8, DType::float32);
   problem.query[5 * 8] = nan;
-  const Answers answers = run(problem, {});
+  const Answers answers = run(problem);
   EXPECT_TRUE(std::isnan(answers.output[5 * 8]));
   EXPECT_TRUE(std::isnan(answers.log_sum[5]));
   EXPECT_FALSE(std::isnan(answers.output[6 * 8]));
@@ -258,7 +256,7 @@ TEST(Attention, LetsANaNInALiveRowThrough) {
 TEST(Attention, GivesTheFirstKeyItsGradientFromTheLastTokenAlone) {
   Problem problem = make_problem(causal_mask(300), 300, 2, 2, 16, DType::float32);
   std::fill(problem.output_gradient.begin(), problem.output_gradient.end() - 64, 0.0);
-  const Answers answers = run(problem, {.threads = 2, .calls = random_calls(300, 4, 6)});
+  const Answers answers = run(problem, random_calls(300, 4, 6));
   EXPECT_GT(norm(row(answers.key_gradient, 0, 32)), 0);
   expect_close(problem, answers, reference(problem), float32_tolerance);
 }
@@ -266,10 +264,10 @@ TEST(Attention, GivesTheFirstKeyItsGradientFromTheLastTokenAlone) {
 TEST(Attention, DoesNotLoseAccuracyWithTheNumberOfCalls) {
   const Problem problem = make_problem(causal_mask(512), 512, 1, 1, 64, DType::bfloat16);
   const Answers expected = reference(problem);
-  const Answers once = run(problem, {});
+  const Answers once = run(problem);
   Calls calls;
   for (int64_t i = 0; i < 8; ++i) calls.push_back({{64 * i, 64 * (i + 1)}});
-  const Answers often = run(problem, {.calls = calls});
+  const Answers often = run(problem, calls);
   EXPECT_LE(relative_error(often.output, expected.output), 1.25 * relative_error(once.output, expected.output));
   EXPECT_LE(relative_error(often.query_gradient, expected.query_gradient),
             1.25 * relative_error(once.query_gradient, expected.query_gradient));

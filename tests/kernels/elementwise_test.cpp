@@ -1,78 +1,101 @@
 #include <limits>
 
-#include "tests/kernels/cpu_setups.h"
+#include "tests/kernels/devices.h"
 
-namespace annulus::cpu {
+namespace annulus::testing {
 namespace {
 
 constexpr int64_t odd_sizes[] = {0, 1, 3, 17, 101, 70'001};
 
 TEST(Transfers, RoundTripThroughHostMemory) {
-  CpuDevice device({.threads = 1}, best_isa());
-  const std::vector<float> host = {1, 2, 3};
-  const Tensor tensor = device.allocate({3}, DType::float32, Purpose::staging);
-  device.upload(tensor, host.data(), {});
-  std::vector<float> back(3);
-  device.download(back.data(), tensor, {});
-  EXPECT_EQ(back, host);
+  on_every_device([](Device& device) {
+    const std::vector<float> host = {1, 2, 3};
+    const Tensor tensor = device.allocate({3}, DType::float32, Purpose::staging);
+    device.upload(tensor, host.data(), {});
+    std::vector<float> back(3);
+    device.download(back.data(), tensor, {});
+    EXPECT_EQ(back, host);
+  });
+}
+
+// As a step does it again and again: more than is under way at once, each from memory that is written anew.
+TEST(Transfers, TakeTheHostMemoryAsItIsWhenTheyAreCalled) {
+  const std::unique_ptr<Device> device = make_test_device();
+  constexpr int64_t n = 3'000'000, turns = 9;
+  const Tensor all = device->allocate({turns, n}, DType::float32, Purpose::staging);
+  std::vector<float> host(n);
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    std::fill(host.begin(), host.end(), static_cast<float>(turn));
+    device->upload(all->slice(turn, turn + 1), host.data(), {});
+  }
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    device->download(host.data(), all->slice(turn, turn + 1), {});
+    EXPECT_EQ(std::count(host.begin(), host.end(), static_cast<float>(turn)), n);
+  }
 }
 
 TEST(FillZero, LeavesNothingElse) {
-  on_every_device([](CpuDevice& device) {
+  on_every_device([](Device& device) {
     for (const int64_t n : odd_sizes) {
       const Tensor tensor = device.allocate({n + 1}, DType::bfloat16, Purpose::workspace);  // poisoned
       device.fill_zero(tensor->slice(0, n), {});
-      const Numbers numbers = numbers_of(tensor);
+      const Numbers numbers = numbers_of(device, tensor);
       EXPECT_EQ(std::count(numbers.begin(), numbers.end(), 0.0), n);
       EXPECT_TRUE(std::isnan(numbers.back()));
     }
   });
 }
 
-// As the definition has it, wherever a view of the tensor begins and ends.
+// As the definition has it, wherever a view of the tensor begins and ends; another library's logarithm may differ in its
+// last bit, and round to another float32.
 TEST(FillNormal, IsAFunctionOfTheElement) {
   constexpr uint64_t seed = 0x1234567890, sample = 5;
   const auto expected = [](int64_t element) {
     const auto words = Philox::words(seed, RandomStream::initialization, sample, static_cast<uint32_t>(element / 2));
     const double radius = std::sqrt(-2 * std::log((words[0] + 0.5) / 4294967296.0));
     const double angle = 2 * M_PI * words[1] / 4294967296.0;
-    return static_cast<float>(0.02 * radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+    return 0.02 * radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
   };
-  on_every_device([&](CpuDevice& device) {
+  on_every_device([&](Device& device) {
     for (const int64_t first : {0, 1, 8192, 1'000'003}) {
       for (const int64_t n : odd_sizes) {
-        const Tensor tensor = device.allocate({n + 1}, DType::float32, Purpose::workspace);  // poisoned
+        const Tensor tensor = device.allocate({n + 1}, DType::float32, Purpose::staging);  // poisoned
         device.fill_normal(
             {.destination = tensor->slice(0, n), .first = first, .seed = seed, .sample = sample, .deviation = 0.02}, {});
-        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(tensor->as<float>()[i], expected(first + i)) << first << ' ' << i;
-        EXPECT_TRUE(std::isnan(tensor->as<float>()[n]));
+        const Numbers numbers = numbers_of(device, tensor);
+        for (int64_t i = 0; i < n; ++i) {
+          const double right = expected(first + i);
+          ASSERT_NEAR(numbers[static_cast<size_t>(i)], right, std::abs(right) * 0x1p-23) << first << ' ' << i;
+        }
+        EXPECT_TRUE(std::isnan(numbers.back()));
       }
     }
   });
 }
 
 TEST(Copy, KeepsBitsOfOneDtypeAndRoundsOnceToAnother) {
-  on_every_device_and_dtype([](CpuDevice& device, DType from) {
+  on_every_device_and_dtype([](Device& device, DType from) {
     for (const DType to : {DType::float32, DType::bfloat16}) {
       for (const int64_t n : odd_sizes) {
         const Tensor source = tensor_of(device, {n}, from, random_numbers(n, 1));
         const Tensor destination = device.allocate({n}, to, Purpose::workspace);
         device.copy(destination, source, {});
-        const Tensor expected = tensor_of(device, {n}, to, numbers_of(source));
-        expect_same_bits(destination, expected);
+        const Tensor expected = tensor_of(device, {n}, to, numbers_of(device, source));
+        expect_same_bits(device, destination, expected);
       }
     }
   });
 }
 
 TEST(Copy, KeepsNaNInfinityAndSignWhenRounding) {
-  on_every_device([](CpuDevice& device) {
+  on_every_device([](Device& device) {
     constexpr double infinity = std::numeric_limits<double>::infinity();
-    const Tensor source = tensor_of(device, {5}, DType::float32, {NAN, infinity, -infinity, -0.0, 3e38});
-    source->as<float>()[0] = __builtin_bit_cast(float, 0x7FFFFFFFU);  // a NaN that careless rounding makes −0
+    constexpr int32_t nan = 0x7FFFFFFF;  // one that careless rounding makes −0
+    const Tensor source = tensor_of(device, {5}, DType::float32, {0, infinity, -infinity, -0.0, 3e38});
+    device.upload(source->slice(0, 1), &nan, {});
     const Tensor rounded = device.allocate({5}, DType::bfloat16, Purpose::workspace);
     device.copy(rounded, source, {});
-    const Numbers numbers = numbers_of(rounded);
+    const Numbers numbers = numbers_of(device, rounded);
     EXPECT_TRUE(std::isnan(numbers[0]));
     EXPECT_EQ(numbers[1], infinity);
     EXPECT_EQ(numbers[2], -infinity);
@@ -82,29 +105,30 @@ TEST(Copy, KeepsNaNInfinityAndSignWhenRounding) {
 }
 
 TEST(Copy, MovesIntegers) {
-  CpuDevice device({.threads = 1}, best_isa());
-  const Tensor source = tensor_of(device, {3}, DType::int32, {-1, 7, 2147483647});
-  const Tensor destination = device.allocate({3}, DType::int32, Purpose::workspace);
-  device.copy(destination, source, {});
-  expect_same_bits(source, destination);
+  on_every_device([](Device& device) {
+    const Tensor source = tensor_of(device, {3}, DType::int32, {-1, 7, 2147483647});
+    const Tensor destination = device.allocate({3}, DType::int32, Purpose::staging);
+    device.copy(destination, source, {});
+    expect_same_bits(device, source, destination);
+  });
 }
 
 TEST(Accumulate, AddsAnyTwoFloatDtypes) {
-  on_every_device_and_dtype([](CpuDevice& device, DType from) {
+  on_every_device_and_dtype([](Device& device, DType from) {
     for (const DType to : {DType::float32, DType::bfloat16}) {
       for (const int64_t n : odd_sizes) {
         const Tensor source = tensor_of(device, {n}, from, random_numbers(n, 1));
         const Tensor destination = tensor_of(device, {n}, to, random_numbers(n, 2));
-        const Numbers expected = plus(numbers_of(destination), numbers_of(source));
+        const Numbers expected = plus(numbers_of(device, destination), numbers_of(device, source));
         device.accumulate(destination, source, {});
-        expect_near(destination, expected, 1e-7);
+        expect_near(device, destination, expected, 1e-7);
       }
     }
   });
 }
 
 TEST(Sum, AddsToWhatIsThereInFloat64) {
-  on_every_device([](CpuDevice& device) {
+  on_every_device([](Device& device) {
     for (const DType dtype : {DType::float32, DType::float64}) {
       for (const int64_t n : odd_sizes) {
         const Tensor source = tensor_of(device, {n}, dtype, random_numbers(n, 1));
@@ -112,12 +136,12 @@ TEST(Sum, AddsToWhatIsThereInFloat64) {
         const Tensor squares = tensor_of(device, {1}, DType::float64, {20});
         device.sum(sum, source, {});
         device.sum_of_squares(squares, source, {});
-        const Numbers numbers = numbers_of(source);
+        const Numbers numbers = numbers_of(device, source);
         // Both sides err by some float64 roundings of 70,001 terms.
         const double expected = 10 + dot(numbers, Numbers(numbers.size(), 1));
         const double expected_squares = 20 + dot(numbers, numbers);
-        EXPECT_NEAR(*sum->as<double>(), expected, 1e-12 * expected);
-        EXPECT_NEAR(*squares->as<double>(), expected_squares, 1e-12 * expected_squares);
+        EXPECT_NEAR(number_of(device, sum), expected, 1e-12 * expected);
+        EXPECT_NEAR(number_of(device, squares), expected_squares, 1e-12 * expected_squares);
       }
     }
   });
@@ -125,85 +149,46 @@ TEST(Sum, AddsToWhatIsThereInFloat64) {
 
 // A float32 sum of these stops growing at 2^24.
 TEST(Sum, DoesNotStopGrowing) {
-  CpuDevice device({.threads = 2}, best_isa());
+  const std::unique_ptr<Device> device = make_test_device();
   constexpr int64_t n = 20'000'000;
-  const Tensor ones = device.allocate({n}, DType::float32, Purpose::workspace);
-  std::fill_n(ones->as<float>(), n, 1.0F);
-  const Tensor sum = tensor_of(device, {1}, DType::float64, {0});
-  device.sum(sum, ones, {});
-  EXPECT_EQ(*sum->as<double>(), 20e6);
-  device.sum_of_squares(sum, ones, {});
-  EXPECT_EQ(*sum->as<double>(), 40e6);
-}
-
-TEST(Sum, DoesNotDependOnTheNumberOfThreads) {
-  Numbers sums;
-  for (const int threads : {1, 2, 3, 5}) {
-    CpuDevice device({.threads = threads}, best_isa());
-    const Tensor source = tensor_of(device, {1'000'003}, DType::float32, random_numbers(1'000'003, 1));
-    const Tensor sum = tensor_of(device, {1}, DType::float64, {0});
-    device.sum(sum, source, {});
-    device.sum_of_squares(sum, source, {});
-    sums.push_back(*sum->as<double>());
-  }
-  EXPECT_EQ(sums, Numbers(4, sums[0]));
+  const Tensor ones = device->allocate({n}, DType::float32, Purpose::staging);
+  device->upload(ones, std::vector<float>(n, 1.0F).data(), {});
+  const Tensor sum = tensor_of(*device, {1}, DType::float64, {0});
+  device->sum(sum, ones, {});
+  EXPECT_EQ(number_of(*device, sum), 20e6);
+  device->sum_of_squares(sum, ones, {});
+  EXPECT_EQ(number_of(*device, sum), 40e6);
 }
 
 TEST(Embedding, LooksRowsUp) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     const Tensor table = tensor_of(device, {101, 17}, dtype, random_numbers(101 * 17, 1));
-    const Tensor tokens = tensor_of(device, {5}, DType::int32, {0, 100, 3, 3, 42});
+    const std::vector<int64_t> looked_up = {0, 100, 3, 3, 42};
+    const Tensor tokens = tensor_of(device, {5}, DType::int32, Numbers(looked_up.begin(), looked_up.end()));
     const Tensor output = device.allocate({5, 17}, dtype, Purpose::workspace);
     device.embedding_forward(output, table, tokens, {});
     for (int64_t row = 0; row < 5; ++row) {
-      const int64_t token = tokens->as<int32_t>()[row];
-      expect_same_bits(output->slice(row, row + 1), table->slice(token, token + 1));
+      const int64_t token = looked_up[static_cast<size_t>(row)];
+      expect_same_bits(device, output->slice(row, row + 1), table->slice(token, token + 1));
     }
   });
-}
-
-// Only the pages that are looked at exist, so this table costs nothing.
-TEST(Embedding, FindsTheLastRowOfATableBeyond32BitOffsets) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer touches every page";
-#endif
-  CpuDevice device({.threads = 1}, best_isa());
-  constexpr int64_t rows = 70'001;
-  constexpr int64_t width = 32'768;  // 2.3e9 elements
-  const Tensor table = device.allocate({rows, width}, DType::bfloat16, Purpose::workspace);
-  const Tensor row = tensor_of(device, {1, width}, DType::bfloat16, random_numbers(width, 1));
-  device.copy(table->slice(rows - 1, rows), row, {});
-  const Tensor tokens = tensor_of(device, {1}, DType::int32, {rows - 1});
-  const Tensor output = device.allocate({1, width}, DType::bfloat16, Purpose::workspace);
-  device.embedding_forward(output, table, tokens, {});
-  expect_same_bits(output, row);
 }
 
 TEST(Embedding, AddsTheGradientOfEveryOccurrence) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     constexpr int64_t width = 131;
-    const Tensor tokens = tensor_of(device, {4}, DType::int32, {6, 2, 6, 6});
+    const std::vector<size_t> looked_up = {6, 2, 6, 6};
+    const Tensor tokens = tensor_of(device, {4}, DType::int32, Numbers(looked_up.begin(), looked_up.end()));
     const Tensor gradient = tensor_of(device, {4, width}, dtype, random_numbers(4 * width, 1));
     const Tensor table = tensor_of(device, {7, width}, DType::float32, random_numbers(7 * width, 2));
-    Numbers expected = numbers_of(table);
-    const Numbers rows = numbers_of(gradient);
+    Numbers expected = numbers_of(device, table);
+    const Numbers rows = numbers_of(device, gradient);
     for (size_t i = 0; i < 4 * width; ++i) {
-      expected[static_cast<size_t>(tokens->as<int32_t>()[i / width]) * width + i % width] += rows[i];
+      expected[looked_up[i / width] * width + i % width] += rows[i];
     }
     device.embedding_backward(table, gradient, tokens, {});
-    expect_near(table, expected, 1e-6);
+    expect_near(device, table, expected, 1e-6);
   });
-}
-
-TEST(Embedding, RefusesTokensOutsideTheVocabulary) {
-  CpuDevice device({.threads = 1}, best_isa());
-  const Tensor table = tensor_of(device, {7, 2}, DType::float32, random_numbers(14, 1));
-  const Tensor output = device.allocate({1, 2}, DType::float32, Purpose::workspace);
-  for (const double token : {-1.0, 7.0}) {
-    const Tensor tokens = tensor_of(device, {1}, DType::int32, {token});
-    EXPECT_THROW(device.embedding_forward(output, table, tokens, {}), InternalError);
-    EXPECT_THROW(device.embedding_backward(table, output, tokens, {}), InternalError);
-  }
 }
 
 Numbers swiglu(const Numbers& gate_up, size_t rows, size_t width) {
@@ -225,31 +210,31 @@ Numbers gates_and_values(size_t rows, size_t width) {
 }
 
 TEST(Swiglu, GatesEachValue) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     for (const int64_t width : {1, 3, 17, 101}) {
       const Tensor gate_up = tensor_of(device, {5, 2 * width}, dtype, gates_and_values(5, static_cast<size_t>(width)));
       const Tensor output = device.allocate({5, width}, dtype, Purpose::workspace);
       device.swiglu_forward(output, gate_up, {});
-      expect_near(output, swiglu(numbers_of(gate_up), 5, static_cast<size_t>(width)), 1e-6);
+      expect_near(device, output, swiglu(numbers_of(device, gate_up), 5, static_cast<size_t>(width)), 1e-6);
     }
   });
 }
 
 TEST(Swiglu, HasTheGradientOfFiniteDifferencesApartAndInPlace) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     constexpr int64_t width = 19;
     const Tensor gate_up = tensor_of(device, {3, 2 * width}, dtype, gates_and_values(3, width));
     const Tensor output_gradient = tensor_of(device, {3, width}, dtype, random_numbers(3 * width, 2));
-    const Numbers above = numbers_of(output_gradient);
+    const Numbers above = numbers_of(device, output_gradient);
     const Numbers expected =
-        derivative([&](const Numbers& x) { return dot(above, swiglu(x, 3, width)); }, numbers_of(gate_up));
+        derivative([&](const Numbers& x) { return dot(above, swiglu(x, 3, width)); }, numbers_of(device, gate_up));
     const Tensor gradient = device.allocate({3, 2 * width}, dtype, Purpose::workspace);
     device.swiglu_backward(gradient, output_gradient, gate_up, {});
-    expect_near(gradient, expected, 1e-6);
+    expect_near(device, gradient, expected, 1e-6);
     device.swiglu_backward(gate_up, output_gradient, gate_up, {});
-    expect_same_bits(gate_up, gradient);
+    expect_same_bits(device, gate_up, gradient);
   });
 }
 
 }  // namespace
-}  // namespace annulus::cpu
+}  // namespace annulus::testing

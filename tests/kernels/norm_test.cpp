@@ -1,6 +1,8 @@
-#include "tests/kernels/cpu_setups.h"
+#include <map>
 
-namespace annulus::cpu {
+#include "tests/kernels/devices.h"
+
+namespace annulus::testing {
 namespace {
 
 constexpr double eps = 1e-6;
@@ -25,45 +27,46 @@ Numbers inverse_rms_of_rows(const Numbers& x, size_t width) {
 }
 
 TEST(RmsNorm, DividesEachRowByItsRootMeanSquare) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     for (const int64_t width : {1, 3, 17, 101, 1024}) {
       const Tensor input = tensor_of(device, {5, width}, dtype, random_numbers(5 * width, 1));
       const Tensor weight = tensor_of(device, {width}, dtype, random_numbers(width, 2, 1));
       const Tensor output = device.allocate({5, width}, dtype, Purpose::workspace);
       const Tensor rstd = device.allocate({5}, DType::float32, Purpose::workspace);
       device.rms_norm_forward({.output = output, .rstd = rstd, .input = input, .weight = weight}, {});
-      expect_near(output, rms_norm(numbers_of(input), numbers_of(weight)), 1e-6);
-      expect_near(rstd, inverse_rms_of_rows(numbers_of(input), static_cast<size_t>(width)), 1e-6);
+      expect_near(device, output, rms_norm(numbers_of(device, input), numbers_of(device, weight)), 1e-6);
+      expect_near(device, rstd, inverse_rms_of_rows(numbers_of(device, input), static_cast<size_t>(width)), 1e-6);
     }
   });
 }
 
 TEST(RmsNorm, OfZerosIsZero) {
-  CpuDevice device({.threads = 1, .poison = true}, best_isa());
-  const Tensor input = tensor_of(device, {1, 8}, DType::float32, Numbers(8, 0));
-  const Tensor weight = tensor_of(device, {8}, DType::float32, Numbers(8, 1));
-  const Tensor output = device.allocate({1, 8}, DType::float32, Purpose::workspace);
-  const Tensor rstd = device.allocate({1}, DType::float32, Purpose::workspace);
-  device.rms_norm_forward({.output = output, .rstd = rstd, .input = input, .weight = weight}, {});
-  EXPECT_EQ(numbers_of(output), Numbers(8, 0));
-  EXPECT_NEAR(*rstd->as<float>(), 1000, 0.01);
+  on_every_device([](Device& device) {
+    const Tensor input = tensor_of(device, {1, 8}, DType::float32, Numbers(8, 0));
+    const Tensor weight = tensor_of(device, {8}, DType::float32, Numbers(8, 1));
+    const Tensor output = device.allocate({1, 8}, DType::float32, Purpose::staging);
+    const Tensor rstd = device.allocate({1}, DType::float32, Purpose::staging);
+    device.rms_norm_forward({.output = output, .rstd = rstd, .input = input, .weight = weight}, {});
+    EXPECT_EQ(numbers_of(device, output), Numbers(8, 0));
+    EXPECT_NEAR(number_of(device, rstd), 1000, 0.01);
+  });
 }
 
-void check_rms_norm_backward(CpuDevice& device, DType dtype, DType above_dtype, int64_t width) {
+void check_rms_norm_backward(Device& device, DType dtype, DType above_dtype, int64_t width) {
   constexpr int64_t rows = 3;
   const Tensor input = tensor_of(device, {rows, width}, dtype, random_numbers(rows * width, 1, 0.5));
   const Tensor weight = tensor_of(device, {width}, dtype, random_numbers(width, 2, 1));
   const Tensor above = tensor_of(device, {rows, width}, above_dtype, random_numbers(rows * width, 3));
-  const Numbers x = numbers_of(input);
-  const Numbers w = numbers_of(weight);
-  const Numbers dy = numbers_of(above);
+  const Numbers x = numbers_of(device, input);
+  const Numbers w = numbers_of(device, weight);
+  const Numbers dy = numbers_of(device, above);
   const Tensor rstd = tensor_of(device, {rows}, DType::float32, inverse_rms_of_rows(x, static_cast<size_t>(width)));
   const Tensor dx = tensor_of(device, {rows, width}, dtype, random_numbers(rows * width, 4));
   const Tensor dw = tensor_of(device, {width}, DType::float32, random_numbers(width, 5));
   const Numbers expected_dx =
-      plus(numbers_of(dx), derivative([&](const Numbers& at) { return dot(dy, rms_norm(at, w)); }, x));
+      plus(numbers_of(device, dx), derivative([&](const Numbers& at) { return dot(dy, rms_norm(at, w)); }, x));
   const Numbers expected_dw =
-      plus(numbers_of(dw), derivative([&](const Numbers& at) { return dot(dy, rms_norm(x, at)); }, w));
+      plus(numbers_of(device, dw), derivative([&](const Numbers& at) { return dot(dy, rms_norm(x, at)); }, w));
   device.rms_norm_backward({.input_gradient = dx,
                             .weight_gradient = dw,
                             .output_gradient = above,
@@ -71,34 +74,37 @@ void check_rms_norm_backward(CpuDevice& device, DType dtype, DType above_dtype, 
                             .rstd = rstd,
                             .weight = weight},
                            {});
-  expect_near(dx, expected_dx, 2e-6);
-  expect_near(dw, expected_dw, 2e-6);
+  expect_near(device, dx, expected_dx, 2e-6);
+  expect_near(device, dw, expected_dw, 2e-6);
 }
 
 TEST(RmsNorm, AddsTheGradientOfFiniteDifferences) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     for (const int64_t width : {1, 3, 17, 101}) check_rms_norm_backward(device, dtype, dtype, width);
   });
 }
 
 // A weight's gradient is float32 in both dtypes, so it shows whether a digit of the output's gradient is lost.
 TEST(RmsNorm, TakesTheOutputsGradientInFloat32WhateverTheDtype) {
-  on_every_device([](CpuDevice& device) {
+  on_every_device([](Device& device) {
     for (const int64_t width : {1, 3, 17, 101}) {
       check_rms_norm_backward(device, DType::bfloat16, DType::float32, width);
     }
   });
 }
 
-// Weight gradients add up over many rows: in blocks, so they neither depend on the threads nor lose digits.
-TEST(RmsNorm, SumsTheWeightGradientOfManyRowsExactlyEnoughOnAnyNumberOfThreads) {
+// Weight gradients add up over many rows: in blocks, so they lose no digits, and on the CPU they do not depend on the
+// threads.
+TEST(RmsNorm, SumsTheWeightGradientOfManyRowsExactlyEnough) {
   constexpr int64_t rows = 20'011;
   constexpr int64_t width = 5;
   const Numbers x = random_numbers(rows * width, 1);
   const Numbers dy = random_numbers(rows * width, 2, 1);
-  std::vector<Numbers> results;
-  for (const int threads : {1, 2, 3, 7}) {
-    CpuDevice device({.threads = threads, .poison = true}, best_isa());
+  std::map<std::string, Numbers> results;  // by kind of device
+  for (const DeviceSetup& setup : device_setups()) {
+    SCOPED_TRACE(setup.name);
+    const std::unique_ptr<Device> owner = setup.make();
+    Device& device = *owner;
     const Tensor input = tensor_of(device, {rows, width}, DType::float32, x);
     const Tensor above = tensor_of(device, {rows, width}, DType::float32, dy);
     const Tensor weight = tensor_of(device, {width}, DType::float32, Numbers(width, 1));
@@ -113,17 +119,17 @@ TEST(RmsNorm, SumsTheWeightGradientOfManyRowsExactlyEnoughOnAnyNumberOfThreads) 
                               .weight = weight},
                              {});
     Numbers expected(width);
-    const Numbers x32 = numbers_of(input);
-    const Numbers dy32 = numbers_of(above);
+    const Numbers x32 = numbers_of(device, input);
+    const Numbers dy32 = numbers_of(device, above);
     for (size_t i = 0; i < x32.size(); ++i) expected[i % width] += x32[i] * dy32[i];
-    expect_near(dw, expected, 2e-7);
-    results.push_back(numbers_of(dw));
+    expect_near(device, dw, expected, 2e-7);
+    const std::string kind = setup.name.substr(0, setup.name.find(','));
+    EXPECT_EQ(numbers_of(device, dw), results.try_emplace(kind, numbers_of(device, dw)).first->second);
   }
-  for (const Numbers& result : results) EXPECT_EQ(result, results[0]);
 }
 
 TEST(RotaryAngles, AreRightAtPositionOneMillion) {
-  on_every_device([](CpuDevice& device) {
+  on_every_device([](Device& device) {
     constexpr size_t half = 64;
     const Numbers positions = {0, 257, 15'962, 131'071, 1'000'000};
     const Tensor position = tensor_of(device, {5}, DType::int32, positions);
@@ -142,8 +148,8 @@ TEST(RotaryAngles, AreRightAtPositionOneMillion) {
           sines.push_back(static_cast<double>(std::sin(angle)));
         }
       }
-      expect_near(cosine, cosines, 1e-7);
-      expect_near(sine, sines, 1e-7);
+      expect_near(device, cosine, cosines, 1e-7);
+      expect_near(device, sine, sines, 1e-7);
     }
   });
 }
@@ -184,15 +190,15 @@ Numbers head_norm_rotary(const Numbers& x, const Numbers& weight, const Angles& 
 
 // Everything but the gradients, for heads of one size.
 struct HeadNormInputs {
-  HeadNormInputs(CpuDevice& device, DType dtype, int64_t head_dim)
+  HeadNormInputs(Device& device, DType dtype, int64_t head_dim)
       : rotation(angles(head_dim)),
         shape{rows, heads, head_dim},
         cosine(tensor_of(device, {rows, head_dim / 2}, DType::float32, rotation.cosine)),
         sine(tensor_of(device, {rows, head_dim / 2}, DType::float32, rotation.sine)),
         input(tensor_of(device, shape, dtype, random_numbers(shape.elements(), 1))),
         weight(tensor_of(device, {head_dim}, dtype, random_numbers(head_dim, 2, 1))),
-        x(numbers_of(input)),
-        w(numbers_of(weight)) {}
+        x(numbers_of(device, input)),
+        w(numbers_of(device, weight)) {}
 
   Angles rotation;
   Shape shape;
@@ -203,7 +209,7 @@ struct HeadNormInputs {
 constexpr int64_t head_dims[] = {2, 6, 70};
 
 TEST(HeadNormRotary, NormalisesEachHeadThenRotatesItByTheAnglesOfItsRow) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     for (const int64_t head_dim : head_dims) {
       const HeadNormInputs in(device, dtype, head_dim);
       const Tensor output = device.allocate(in.shape, dtype, Purpose::workspace);
@@ -215,26 +221,26 @@ TEST(HeadNormRotary, NormalisesEachHeadThenRotatesItByTheAnglesOfItsRow) {
                                        .cosine = in.cosine,
                                        .sine = in.sine},
                                       {});
-      expect_near(output, head_norm_rotary(in.x, in.w, in.rotation), 1e-6);
-      expect_near(rstd, inverse_rms_of_rows(in.x, in.w.size()), 1e-6);
+      expect_near(device, output, head_norm_rotary(in.x, in.w, in.rotation), 1e-6);
+      expect_near(device, rstd, inverse_rms_of_rows(in.x, in.w.size()), 1e-6);
     }
   });
 }
 
 TEST(HeadNormRotary, HasTheGradientOfFiniteDifferences) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     for (const int64_t head_dim : head_dims) {
       const HeadNormInputs in(device, dtype, head_dim);
       const Tensor above = tensor_of(device, in.shape, DType::float32, random_numbers(in.shape.elements(), 3));
       const Tensor rstd = tensor_of(device, {rows, heads}, DType::float32, inverse_rms_of_rows(in.x, in.w.size()));
       const Tensor dx = device.allocate(in.shape, dtype, Purpose::workspace);
       const Tensor dw = tensor_of(device, {head_dim}, DType::float32, random_numbers(head_dim, 5));
-      const auto loss = [&, dy = numbers_of(above)](const Numbers& x, const Numbers& w) {
+      const auto loss = [&, dy = numbers_of(device, above)](const Numbers& x, const Numbers& w) {
         return dot(dy, head_norm_rotary(x, w, in.rotation));
       };
       const Numbers expected_dx = derivative([&](const Numbers& at) { return loss(at, in.w); }, in.x);
       const Numbers expected_dw =
-          plus(numbers_of(dw), derivative([&](const Numbers& at) { return loss(in.x, at); }, in.w));
+          plus(numbers_of(device, dw), derivative([&](const Numbers& at) { return loss(in.x, at); }, in.w));
       device.head_norm_rotary_backward({.input_gradient = dx,
                                         .weight_gradient = dw,
                                         .output_gradient = above,
@@ -244,11 +250,11 @@ TEST(HeadNormRotary, HasTheGradientOfFiniteDifferences) {
                                         .cosine = in.cosine,
                                         .sine = in.sine},
                                        {});
-      expect_near(dx, expected_dx, 2e-6);
-      expect_near(dw, expected_dw, 2e-6);
+      expect_near(device, dx, expected_dx, 2e-6);
+      expect_near(device, dw, expected_dw, 2e-6);
     }
   });
 }
 
 }  // namespace
-}  // namespace annulus::cpu
+}  // namespace annulus::testing

@@ -1,8 +1,8 @@
 #include <limits>
 
-#include "tests/kernels/cpu_setups.h"
+#include "tests/kernels/devices.h"
 
-namespace annulus::cpu {
+namespace annulus::testing {
 namespace {
 
 struct Scale {
@@ -10,14 +10,15 @@ struct Scale {
 };
 
 Scale scale_of(double sum_of_squares, double denominator, double max_norm) {
-  CpuDevice device({.threads = 1, .poison = true}, best_isa());
+  const std::unique_ptr<Device> owner = make_test_device();
+  Device& device = *owner;
   const Tensor scale = device.allocate({1}, DType::float32, Purpose::workspace);
   const Tensor norm = device.allocate({1}, DType::float64, Purpose::workspace);
   const Tensor squares = tensor_of(device, {1}, DType::float64, {sum_of_squares});
   const Tensor divisor = tensor_of(device, {1}, DType::float64, {denominator});
   device.gradient_scale(
       {.scale = scale, .norm = norm, .sum_of_squares = squares, .denominator = divisor, .max_norm = max_norm}, {});
-  return {*scale->as<float>(), *norm->as<double>()};
+  return {number_of(device, scale), number_of(device, norm)};
 }
 
 TEST(GradientScale, DividesByTheDenominatorOnceAndClipsTheNorm) {
@@ -69,14 +70,14 @@ AdamW adamw_of(View master, View moment1, View moment2, View gradient, View weig
 }
 
 TEST(AdamW, FollowsThePublishedStepsWithDecoupledDecay) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     for (const int64_t n : {1, 3, 17, 40'001}) {
       const Tensor master = tensor_of(device, {n}, DType::float32, random_numbers(n, 1));
       const Tensor moment1 = tensor_of(device, {n}, DType::float32, Numbers(static_cast<size_t>(n), 0));
       const Tensor moment2 = tensor_of(device, {n}, DType::float32, Numbers(static_cast<size_t>(n), 0));
       const Tensor weight = device.allocate({n}, dtype, Purpose::workspace);
       const Tensor scales = tensor_of(device, {1}, DType::float32, {scale});
-      Parameter expected{numbers_of(master), numbers_of(moment1), numbers_of(moment2)};
+      Parameter expected{numbers_of(device, master), numbers_of(device, moment1), numbers_of(device, moment2)};
       const Numbers start = expected.master;
       for (int step = 1; step <= 3; ++step) {
         const Tensor gradient =
@@ -84,18 +85,18 @@ TEST(AdamW, FollowsThePublishedStepsWithDecoupledDecay) {
         AdamW args = adamw_of(master, moment1, moment2, gradient, weight, scales);
         args.step = step;
         device.adamw(args, {});
-        reference_step(expected, numbers_of(gradient), step);
+        reference_step(expected, numbers_of(device, gradient), step);
       }
-      expect_near(master, expected.master, 2e-7);
-      expect_near(moment1, expected.moment1, 1e-6);
-      expect_near(moment2, expected.moment2, 1e-6);
-      expect_near(weight, expected.master, 2e-7);
+      expect_near(device, master, expected.master, 2e-7);
+      expect_near(device, moment1, expected.moment1, 1e-6);
+      expect_near(device, moment2, expected.moment2, 1e-6);
+      expect_near(device, weight, expected.master, 2e-7);
     }
   });
 }
 
 TEST(AdamW, WritesTheMasterInPlaceOfAFloat32Weight) {
-  on_every_device([](CpuDevice& device) {
+  on_every_device([](Device& device) {
     std::vector<Tensor> masters;
     for (const bool in_place : {false, true}) {
       Tensor master = tensor_of(device, {101}, DType::float32, random_numbers(101, 1));
@@ -107,13 +108,13 @@ TEST(AdamW, WritesTheMasterInPlaceOfAFloat32Weight) {
       device.adamw(adamw_of(master, moment1, moment2, gradient, in_place ? master.view() : weight.view(), scales), {});
       masters.push_back(std::move(master));
     }
-    expect_same_bits(masters[0], masters[1]);
+    expect_same_bits(device, masters[0], masters[1]);
   });
 }
 
 // The decay of one step is lr·wd = 1e-5 of a weight: 1 − 1e-5 in float32 would be wrong by half a percent of that.
 TEST(AdamW, DecaysByTheRightAmountEvenWhenItIsSmall) {
-  on_every_device([](CpuDevice& device) {
+  on_every_device([](Device& device) {
     const Tensor master = tensor_of(device, {1}, DType::float32, {1});
     const Tensor moment1 = tensor_of(device, {1}, DType::float32, {0});
     const Tensor moment2 = tensor_of(device, {1}, DType::float32, {0});
@@ -123,24 +124,26 @@ TEST(AdamW, DecaysByTheRightAmountEvenWhenItIsSmall) {
     AdamW args = adamw_of(master, moment1, moment2, gradient, weight, scales);
     args.learning_rate = 1e-4;
     device.adamw(args, {});
-    EXPECT_EQ(*master->as<float>(), static_cast<float>(1 - 1e-5));
+    EXPECT_EQ(number_of(device, master), static_cast<float>(1 - 1e-5));
   });
 }
 
 TEST(AdamW, TouchesNothingWhereTheScaleIsNaN) {
-  on_every_device_and_dtype([](CpuDevice& device, DType dtype) {
+  on_every_device_and_dtype([](Device& device, DType dtype) {
     const Tensor master = tensor_of(device, {5}, DType::float32, random_numbers(5, 1));
     const Tensor moment1 = tensor_of(device, {5}, DType::float32, random_numbers(5, 2));
     const Tensor moment2 = tensor_of(device, {5}, DType::float32, random_numbers(5, 3, 2));
     const Tensor gradient = tensor_of(device, {5}, DType::float32, random_numbers(5, 4));
     const Tensor weight = tensor_of(device, {5}, dtype, random_numbers(5, 1));
     const Tensor scales = tensor_of(device, {1}, DType::float32, {NAN});
-    const Numbers before[] = {numbers_of(master), numbers_of(moment1), numbers_of(moment2), numbers_of(weight)};
+    const Numbers before[] = {numbers_of(device, master), numbers_of(device, moment1), numbers_of(device, moment2),
+                              numbers_of(device, weight)};
     device.adamw(adamw_of(master, moment1, moment2, gradient, weight, scales), {});
-    const Numbers after[] = {numbers_of(master), numbers_of(moment1), numbers_of(moment2), numbers_of(weight)};
+    const Numbers after[] = {numbers_of(device, master), numbers_of(device, moment1), numbers_of(device, moment2),
+                             numbers_of(device, weight)};
     EXPECT_TRUE(std::equal(std::begin(before), std::end(before), std::begin(after)));
   });
 }
 
 }  // namespace
-}  // namespace annulus::cpu
+}  // namespace annulus::testing

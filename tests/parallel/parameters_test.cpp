@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "parallel/sharded_parameters.h"
-#include "parallel/transports.h"
+#include "tests/support/ranks.h"
 
 namespace annulus {
 namespace {
@@ -51,24 +51,27 @@ TEST(ParameterUnit, AdjacentMatricesAreOne) {
 class ShardedParametersAt : public testing::TestWithParam<int> {};
 
 TEST_P(ShardedParametersAt, GatheringGivesTheWholeUnitOnEveryRank) {
-  run_as_threads(GetParam(), [](Transport& transport) {
-    const auto device = make_cpu_device({.threads = 1, .poison = true});
-    const Stream stream = device->compute_stream();
-    ShardedParameters parameters(*device, transport, DType::float32, two_units(), {}, stream);
+  run_ranks(GetParam(), [](Device& device, Transport& transport) {
+    const Stream stream = device.compute_stream();
+    ShardedParameters parameters(device, transport, DType::float32, two_units(), {}, stream);
     for (size_t unit = 0; unit < 2; ++unit) {
+      const View master = parameters.shard(unit).master.view();
+      std::vector<float> marks(static_cast<size_t>(master.elements()));
       for (const ParameterPart& part : parameters.shard(unit).parts) {
-        auto* shard = parameters.shard(unit).master.view().as<float>() + part.offset;
-        for (int64_t i = 0; i < part.count; ++i) shard[i] = mark(*part.parameter, part.first + i);
+        for (int64_t i = 0; i < part.count; ++i) {
+          marks[static_cast<size_t>(part.offset + i)] = mark(*part.parameter, part.first + i);
+        }
       }
+      upload(device, master, marks);
     }
     for (const size_t unit : {0U, 1U, 0U}) {
       const View flat = parameters.weights(unit, stream);
       parameters.prefetch(1 - unit, stream);
       const auto& described = parameters.units()[unit];
       for (size_t index = 0; index < described.parameters().size(); ++index) {
-        const View view = described.view(flat, index);
-        for (int64_t i = 0; i < view.elements(); ++i) {
-          EXPECT_EQ(view.as<float>()[i], mark(described.parameters()[index], i));
+        const std::vector<float> values = downloaded<float>(device, described.view(flat, index));
+        for (size_t i = 0; i < values.size(); ++i) {
+          EXPECT_EQ(values[i], mark(described.parameters()[index], static_cast<int64_t>(i)));
         }
       }
       parameters.drop(unit);
@@ -83,29 +86,30 @@ TEST_P(ShardedParametersAt, GatheringGivesTheWholeUnitOnEveryRank) {
 // Two uses of each unit on every rank; the shards then hold the sum over uses and ranks.
 TEST_P(ShardedParametersAt, GradientsAreSummedOverRanksAndUses) {
   const int ranks = GetParam();
-  run_as_threads(ranks, [ranks](Transport& transport) {
-    const auto device = make_cpu_device({.threads = 1, .poison = true});
-    const Stream stream = device->compute_stream();
-    ShardedParameters parameters(*device, transport, DType::float32, two_units(), {}, stream);
+  run_ranks(ranks, [ranks](Device& device, Transport& transport) {
+    const Stream stream = device.compute_stream();
+    ShardedParameters parameters(device, transport, DType::float32, two_units(), {}, stream);
     parameters.clear_gradients(stream);
     for (const size_t unit : {0U, 1U, 1U, 0U}) {
       const View flat = parameters.gradient(unit, stream);
       const auto& described = parameters.units()[unit];
       for (size_t index = 0; index < described.parameters().size(); ++index) {
         const View view = described.view(flat, index);
-        for (int64_t i = 0; i < view.elements(); ++i) {
-          view.as<float>()[i] += static_cast<float>(transport.rank() + 1) * static_cast<float>(i + 1);
+        std::vector<float> values = downloaded<float>(device, view);
+        for (size_t i = 0; i < values.size(); ++i) {
+          values[i] += static_cast<float>(transport.rank() + 1) * static_cast<float>(i + 1);
         }
+        upload(device, view, values);
       }
       parameters.reduce(unit, stream);
     }
     parameters.finish_gradients(stream);
     const float times = 2 * static_cast<float>(ranks * (ranks + 1)) / 2;
     for (size_t unit = 0; unit < 2; ++unit) {
+      const std::vector<float> gradient = downloaded<float>(device, parameters.shard(unit).gradient.view());
       for (const ParameterPart& part : parameters.shard(unit).parts) {
         for (int64_t i = 0; i < part.count; ++i) {
-          EXPECT_EQ(parameters.shard(unit).gradient.view().as<float>()[part.offset + i],
-                    times * static_cast<float>(part.first + i + 1));
+          EXPECT_EQ(gradient[static_cast<size_t>(part.offset + i)], times * static_cast<float>(part.first + i + 1));
         }
       }
     }
@@ -114,26 +118,25 @@ TEST_P(ShardedParametersAt, GradientsAreSummedOverRanksAndUses) {
 
 // The sum of squares over all shards counts every parameter once, whatever the number of ranks.
 TEST_P(ShardedParametersAt, PaddingDoesNotCountInTheNorm) {
-  run_as_threads(GetParam(), [](Transport& transport) {
-    const auto device = make_cpu_device({.threads = 1, .poison = true});
-    const Stream stream = device->compute_stream();
-    ShardedParameters parameters(*device, transport, DType::float32, two_units(), {}, stream);
+  run_ranks(GetParam(), [](Device& device, Transport& transport) {
+    const Stream stream = device.compute_stream();
+    ShardedParameters parameters(device, transport, DType::float32, two_units(), {}, stream);
     parameters.clear_gradients(stream);
-    const Tensor squares = device->allocate({transport.size(), 1}, DType::float64, Purpose::staging);
-    device->fill_zero(squares, stream);
+    const Tensor squares = device.allocate({transport.size(), 1}, DType::float64, Purpose::staging);
+    device.fill_zero(squares, stream);
     int64_t elements = 0;
     for (size_t unit = 0; unit < 2; ++unit) {
       for (const Parameter& parameter : parameters.units()[unit].parameters()) elements += parameter.elements();
-      for (const ParameterPart& part : parameters.shard(unit).parts) {
-        float* gradient = parameters.shard(unit).gradient.view().as<float>() + part.offset;
-        std::fill(gradient, gradient + part.count, 1.0F);
-      }
-      device->sum_of_squares(squares->slice(transport.rank(), transport.rank() + 1).flat(),
-                             parameters.shard(unit).gradient.view(), stream);
+      const View gradient = parameters.shard(unit).gradient.view();
+      std::vector<float> ones = downloaded<float>(device, gradient);
+      for (const ParameterPart& part : parameters.shard(unit).parts)
+        std::fill_n(ones.begin() + part.offset, part.count, 1.0F);
+      upload(device, gradient, ones);
+      device.sum_of_squares(squares->slice(transport.rank(), transport.rank() + 1).flat(), gradient, stream);
     }
     gather_rows(squares, transport, stream);
     double total = 0;
-    for (int rank = 0; rank < transport.size(); ++rank) total += squares->as<double>()[rank];
+    for (const double square : downloaded<double>(device, squares)) total += square;
     EXPECT_EQ(total, static_cast<double>(elements));
   });
 }

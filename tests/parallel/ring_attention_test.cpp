@@ -1,4 +1,5 @@
-// Ring attention on ranks as threads against attention by definition, in float64, over the whole sequence.
+// Ring attention on ranks as threads, on the device the test is linked with, against attention by definition, in
+// float64, over the whole sequence.
 #include "parallel/ring_attention.h"
 
 #include <fmt/format.h>
@@ -7,14 +8,25 @@
 #include <cmath>
 
 #include "kernels/bfloat16.h"
-#include "parallel/transports.h"
 #include "tests/support/attention_reference.h"
+#include "tests/support/ranks.h"
 
 namespace annulus::testing {
 namespace {
 
-float stored(const View& view, int64_t i) {
-  return view.dtype() == DType::float32 ? view.as<float>()[i] : widen(view.as<bfloat16>()[i]);
+// Float32 or bfloat16 as float32, and back.
+std::vector<float> widened(Device& device, const View& view) {
+  if (view.dtype() == DType::float32) return downloaded<float>(device, view);
+  std::vector<float> numbers;
+  for (const bfloat16 number : downloaded<bfloat16>(device, view)) numbers.push_back(widen(number));
+  return numbers;
+}
+
+void upload_rounded(Device& device, const View& view, const std::vector<float>& numbers) {
+  if (view.dtype() == DType::float32) return upload(device, view, numbers);
+  std::vector<bfloat16> rounded;
+  for (const float number : numbers) rounded.push_back(round_to_bfloat16(number));
+  upload(device, view, rounded);
 }
 
 // One rank's rows of a problem. Padding is NaN on the way in and must be exactly zero on the way out.
@@ -25,23 +37,21 @@ class Rows {
 
   [[nodiscard]] Tensor upload(const std::vector<double>& global, const Shape& shape, DType dtype) const {
     Tensor tensor = device_.allocate(shape, dtype, Purpose::attention);
-    for_each(tensor->row_elements(), [&](int64_t local, int64_t index, bool padding) {
-      const float value = padding ? std::nanf("") : static_cast<float>(global[static_cast<size_t>(index)]);
-      if (dtype == DType::float32) {
-        tensor->as<float>()[local] = value;
-      } else {
-        tensor->as<bfloat16>()[local] = round_to_bfloat16(value);
-      }
+    std::vector<float> numbers(static_cast<size_t>(tensor->elements()));
+    for_each(tensor->row_elements(), [&](size_t local, size_t index, bool padding) {
+      numbers[local] = padding ? std::nanf("") : static_cast<float>(global[index]);
     });
+    upload_rounded(device_, tensor, numbers);
     return tensor;
   }
 
   void download(const View& view, std::vector<double>& global) const {
-    for_each(view.row_elements(), [&](int64_t local, int64_t index, bool padding) {
+    const std::vector<float> numbers = widened(device_, view);
+    for_each(view.row_elements(), [&](size_t local, size_t index, bool padding) {
       if (padding) {
-        EXPECT_EQ(stored(view, local), 0.0F);
+        EXPECT_EQ(numbers[local], 0.0F);
       } else {
-        global[static_cast<size_t>(index)] = stored(view, local);
+        global[index] = numbers[local];
       }
     });
   }
@@ -49,10 +59,10 @@ class Rows {
  private:
   template <class F>  // F(local element, global element, whether the row is padding)
   void for_each(int64_t width, F&& body) const {
-    int64_t local = 0;
+    size_t local = 0;
     for (const Chunk& chunk : chunks_) {
       for (int64_t row = chunk.begin; row < chunk.end; ++row) {
-        for (int64_t i = 0; i < width; ++i) body(local++, row * width + i, row >= length_);
+        for (int64_t i = 0; i < width; ++i) body(local++, static_cast<size_t>(row * width + i), row >= length_);
       }
     }
   }
@@ -71,30 +81,29 @@ Answers run_ring(const Problem& p, LayoutKind kind, int ranks) {
                   std::vector<double>(p.query.size()),
                   std::vector<double>(p.key.size()),
                   std::vector<double>(p.key.size())};
-  run_as_threads(ranks, [&](Transport& transport) {
+  run_ranks(ranks, [&](Device& device, Transport& transport) {
     const int rank = transport.rank();
-    const auto device = make_cpu_device({.threads = 1, .poison = true});
-    const Stream stream = device->compute_stream();
-    const Rows rows(layout, rank, p.rows, *device);
+    const Stream stream = device.compute_stream();
+    const Rows rows(layout, rank, p.rows, device);
     const Shape queries{layout.local_rows(), p.heads(), p.head_dim}, keys{layout.local_rows(), p.kv_heads, p.head_dim};
     const auto room = [&](const Shape& shape, DType dtype) {
-      return device->allocate(shape, dtype, Purpose::attention);
+      return device.allocate(shape, dtype, Purpose::attention);
     };
     const Tensor query = rows.upload(p.query, queries, p.dtype), key = rows.upload(p.key, keys, p.dtype);
     const Tensor value = rows.upload(p.value, keys, p.dtype);
     const Tensor output_gradient = rows.upload(p.output_gradient, queries, p.dtype);
     const LocalMask local{room({layout.local_rows(), 4}, DType::int32), RingSchedule(layout, mask, rank)};
-    device->upload(local.ranges, layout.cut<KeyRanges>(mask, rank).data(), stream);
+    device.upload(local.ranges, layout.cut<KeyRanges>(mask, rank).data(), stream);
     const Tensor output = room(queries, p.dtype), log_sum = room({layout.local_rows(), p.heads()}, DType::float32);
     const Tensor query_gradient = room(queries, DType::float32);
     const Tensor key_gradient = room(keys, DType::float32), value_gradient = room(keys, DType::float32);
     const auto scale = static_cast<float>(p.scale);
 
-    RingAttention ring(*device, transport, {.data_size = 1, .context_size = ranks, .rank = rank});
+    RingAttention ring(device, transport, {.data_size = 1, .context_size = ranks, .rank = rank});
     ring.forward({.query = query, .key = key, .value = value, .scale = scale, .output = output, .log_sum = log_sum},
                  local, stream);
-    const Tensor delta = device->allocate(log_sum->shape(), DType::float32, Purpose::attention);
-    device->attention_delta(delta, output, output_gradient, stream);
+    const Tensor delta = device.allocate(log_sum->shape(), DType::float32, Purpose::attention);
+    device.attention_delta(delta, output, output_gradient, stream);
     ring.backward({.query = query,
                    .key = key,
                    .value = value,

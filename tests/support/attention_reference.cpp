@@ -7,8 +7,6 @@
 #include <limits>
 #include <random>
 
-#include "kernels/cpu/attention.h"
-
 namespace annulus::testing {
 namespace {
 
@@ -24,30 +22,21 @@ size_t index(int64_t i) {
   return static_cast<size_t>(i);
 }
 
-Tensor make_tensor(Memory& memory, const Shape& shape, DType dtype) {
-  return {Allocation(memory, shape.elements() * size_of(dtype), Purpose::attention), dtype, shape};
-}
-
-Tensor upload(Memory& memory, const Numbers& values, const Shape& shape, DType dtype) {
-  Tensor tensor = make_tensor(memory, shape, dtype);
-  for (int64_t i = 0; i < shape.elements(); ++i) {
-    const auto value = static_cast<float>(values[index(i)]);
-    if (dtype == DType::float32) {
-      tensor->as<float>()[i] = value;
-    } else {
-      tensor->as<bfloat16>()[i] = round_to_bfloat16(value);
-    }
-  }
+Tensor upload(Device& device, const Numbers& values, const Shape& shape, DType dtype) {
+  std::vector<float> singles(values.begin(), values.end());
+  Tensor tensor = device.allocate(shape, dtype, Purpose::attention);
+  const Tensor wide = device.allocate(shape, DType::float32, Purpose::attention);
+  device.upload(wide, singles.data(), device.compute_stream());
+  device.copy(tensor, wide, device.compute_stream());
   return tensor;
 }
 
-Numbers download(const View& view) {
-  Numbers values(index(view.elements()));
-  for (int64_t i = 0; i < view.elements(); ++i) {
-    const float value = view.dtype() == DType::float32 ? view.as<float>()[i] : widen(view.as<bfloat16>()[i]);
-    values[index(i)] = static_cast<double>(value);
-  }
-  return values;
+Numbers download(Device& device, const View& view) {
+  const Tensor wide = device.allocate(view.shape(), DType::float32, Purpose::attention);
+  device.copy(wide, view, device.compute_stream());
+  std::vector<float> singles(index(view.elements()));
+  device.download(singles.data(), wide, device.compute_stream());
+  return {singles.begin(), singles.end()};
 }
 
 // One query head of one row, by definition.
@@ -184,71 +173,98 @@ Calls random_calls(int64_t keys, int64_t calls, uint32_t seed) {
   return result;
 }
 
-Answers run(const Problem& p, const Run& how) {
-  cpu::CpuMemory memory(true);
-  const Shape query_shape{p.rows, p.heads(), p.head_dim}, key_shape{p.keys, p.kv_heads, p.head_dim};
-  const Shape scalar_shape{p.rows, p.heads()};
-  const Tensor query = upload(memory, p.query, query_shape, p.dtype);
-  const Tensor key = upload(memory, p.key, key_shape, p.dtype), value = upload(memory, p.value, key_shape, p.dtype);
-  const Tensor output_gradient = upload(memory, p.output_gradient, query_shape, p.dtype);
-  const Tensor ranges = make_tensor(memory, {p.rows, 4}, DType::int32);
-  std::copy(p.ranges.begin(), p.ranges.end(), reinterpret_cast<KeyRanges*>(ranges->as<int32_t>()));
-  const Tensor output = make_tensor(memory, query_shape, p.dtype);
-  const Tensor log_sum = make_tensor(memory, scalar_shape, DType::float32),
-               delta = make_tensor(memory, scalar_shape, DType::float32);
-  const Tensor query_gradient = make_tensor(memory, query_shape, DType::float32);
-  const Tensor key_gradient = make_tensor(memory, key_shape, DType::float32),
-               value_gradient = make_tensor(memory, key_shape, DType::float32);
+namespace {
 
-  const Calls calls = how.calls.empty() ? Calls{{{0, p.keys}}} : how.calls;
-  Tensor state_output, row_max, row_sum;
-  if (calls.size() > 1) {
-    state_output = make_tensor(memory, query_shape, DType::float32);
-    row_max = make_tensor(memory, scalar_shape, DType::float32);
-    row_sum = make_tensor(memory, scalar_shape, DType::float32);
+// What one run of a problem holds on the device.
+struct Tensors {
+  Tensors(Device& device, const Problem& p, bool resumed)
+      : query(upload(device, p.query, query_shape(p), p.dtype)),
+        key(upload(device, p.key, key_shape(p), p.dtype)),
+        value(upload(device, p.value, key_shape(p), p.dtype)),
+        output_gradient(upload(device, p.output_gradient, query_shape(p), p.dtype)),
+        ranges(device.allocate({p.rows, 4}, DType::int32, Purpose::attention)),
+        output(device.allocate(query_shape(p), p.dtype, Purpose::attention)),
+        log_sum(make_scalars(device, p)),
+        delta(make_scalars(device, p)),
+        query_gradient(device.allocate(query_shape(p), DType::float32, Purpose::attention)),
+        key_gradient(device.allocate(key_shape(p), DType::float32, Purpose::attention)),
+        value_gradient(device.allocate(key_shape(p), DType::float32, Purpose::attention)) {
+    device.upload(ranges, p.ranges.data(), device.compute_stream());
+    if (!resumed) return;
+    state_output = device.allocate(query_shape(p), DType::float32, Purpose::attention);
+    row_max = make_scalars(device, p);
+    row_sum = make_scalars(device, p);
   }
-  const auto slices = [&](const std::vector<Piece>& pieces) {
+
+  static Shape query_shape(const Problem& p) { return {p.rows, p.heads(), p.head_dim}; }
+  static Shape key_shape(const Problem& p) { return {p.keys, p.kv_heads, p.head_dim}; }
+  static Tensor make_scalars(Device& device, const Problem& p) {
+    return device.allocate({p.rows, p.heads()}, DType::float32, Purpose::attention);
+  }
+
+  [[nodiscard]] std::vector<KeySlice> slices(const std::vector<Piece>& pieces, int64_t first) const {
     std::vector<KeySlice> result;
     for (const Piece& piece : pieces) {
-      result.push_back(
-          {key->slice(piece.begin, piece.end), value->slice(piece.begin, piece.end), p.first + piece.begin});
+      result.push_back({key->slice(piece.begin, piece.end), value->slice(piece.begin, piece.end), first + piece.begin});
     }
     return result;
-  };
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const std::vector<KeySlice> keys = slices(calls[i]);
-    cpu::attention_forward({.query = query,
-                            .ranges = ranges,
-                            .keys = keys,
-                            .scale = static_cast<float>(p.scale),
-                            .first = i == 0,
-                            .last = i + 1 == calls.size(),
-                            .state = {.output = state_output, .row_max = row_max, .row_sum = row_sum},
-                            .output = output,
-                            .log_sum = log_sum},
-                           memory, how.threads, {});
   }
-  cpu::attention_delta(delta, output, output_gradient, how.threads);
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const std::vector<KeySlice> keys = slices(calls[i]);
-    std::vector<KeyGradientSlice> gradients;
-    for (const Piece& piece : calls[i]) {
-      gradients.push_back({key_gradient->slice(piece.begin, piece.end), value_gradient->slice(piece.begin, piece.end)});
+  [[nodiscard]] std::vector<KeyGradientSlice> gradients(const std::vector<Piece>& pieces) const {
+    std::vector<KeyGradientSlice> result;
+    for (const Piece& piece : pieces) {
+      result.push_back({key_gradient->slice(piece.begin, piece.end), value_gradient->slice(piece.begin, piece.end)});
     }
-    cpu::attention_backward({.query = query,
-                             .ranges = ranges,
-                             .keys = keys,
-                             .scale = static_cast<float>(p.scale),
-                             .log_sum = log_sum,
-                             .delta = delta,
-                             .output_gradient = output_gradient,
-                             .first = i == 0,
-                             .query_gradient = query_gradient,
-                             .key_gradients = gradients},
-                            memory, how.threads, {});
+    return result;
   }
-  return {download(output), download(log_sum), download(query_gradient), download(key_gradient),
-          download(value_gradient)};
+
+  Tensor query, key, value, output_gradient, ranges, output, log_sum, delta, query_gradient, key_gradient,
+      value_gradient, state_output, row_max, row_sum;
+};
+
+void run_forward(Device& device, const Problem& p, const Tensors& t, const Calls& calls) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::vector<KeySlice> keys = t.slices(calls[i], p.first);
+    device.attention_forward({.query = t.query,
+                              .ranges = t.ranges,
+                              .keys = keys,
+                              .scale = static_cast<float>(p.scale),
+                              .first = i == 0,
+                              .last = i + 1 == calls.size(),
+                              .state = {.output = t.state_output, .row_max = t.row_max, .row_sum = t.row_sum},
+                              .output = t.output,
+                              .log_sum = t.log_sum},
+                             device.compute_stream());
+  }
+}
+
+void run_backward(Device& device, const Problem& p, const Tensors& t, const Calls& calls) {
+  device.attention_delta(t.delta, t.output, t.output_gradient, device.compute_stream());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::vector<KeySlice> keys = t.slices(calls[i], p.first);
+    const std::vector<KeyGradientSlice> gradients = t.gradients(calls[i]);
+    device.attention_backward({.query = t.query,
+                               .ranges = t.ranges,
+                               .keys = keys,
+                               .scale = static_cast<float>(p.scale),
+                               .log_sum = t.log_sum,
+                               .delta = t.delta,
+                               .output_gradient = t.output_gradient,
+                               .first = i == 0,
+                               .query_gradient = t.query_gradient,
+                               .key_gradients = gradients},
+                              device.compute_stream());
+  }
+}
+
+}  // namespace
+
+Answers run(Device& device, const Problem& p, const Calls& calls) {
+  const Calls used = calls.empty() ? Calls{{{0, p.keys}}} : calls;
+  const Tensors tensors(device, p, used.size() > 1);
+  run_forward(device, p, tensors, used);
+  run_backward(device, p, tensors, used);
+  return {download(device, tensors.output), download(device, tensors.log_sum), download(device, tensors.query_gradient),
+          download(device, tensors.key_gradient), download(device, tensors.value_gradient)};
 }
 
 double norm(const Numbers& a) {

@@ -1,5 +1,5 @@
 // What the attention tests share: problems, masks, attention in float64 written straight from its definition, and a
-// harness that runs the CPU's on the same numbers.
+// harness that runs a device's on the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/cpu/memory.h"
+#include "kernels/device.h"
 
 namespace annulus::testing {
 
@@ -70,13 +70,8 @@ using Calls = std::vector<std::vector<Piece>>;  // what each call gets
 // `calls` calls that share out the keys in pieces at random places, in random order; some calls may get nothing.
 Calls random_calls(int64_t keys, int64_t calls, uint32_t seed);
 
-struct Run {
-  int threads = 1;
-  Calls calls = {};  // empty: one call with all keys
-};
-
-// Forward, delta and backward on the CPU. All memory is poisoned before it is written.
-Answers run(const Problem& problem, const Run& how);
+// Forward, delta and backward on a device; without calls, in one with all keys.
+Answers run(Device& device, const Problem& problem, const Calls& calls = {});
 
 // ‖a − b‖ / ‖b‖ where b is not zero; infinite values must be equal. NaN if anything is NaN.
 double relative_error(const std::vector<double>& a, const std::vector<double>& b);
