@@ -19,7 +19,7 @@ on_disk="memory.offload_gradients=disk memory.offload_optimizer=disk"
 declare -A runs=(
   [small_all]="$config data.sequence_length=256"
   [small_disk]="$config data.sequence_length=512 $on_disk"
-  [small_all_disk]="$config data.sequence_length=512 $on_disk memory.offload_checkpoints=disk memory.offload_parameters=disk memory.recompute=none memory.mlp_tile=0"
+  [small_all_disk]="$config data.sequence_length=1024 $on_disk memory.offload_checkpoints=disk memory.offload_parameters=disk memory.recompute=none memory.mlp_tile=0"
   [small_float32]="$config data.sequence_length=300 model.dtype=float32 memory.recompute=keep_attention"
   [qwen3_0.6b_32k]="$config"
   [qwen3_0.6b_32k_disk]="$root/configs/qwen3-0.6b-32k-disk.yaml"
