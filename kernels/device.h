@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/activity_clock.h"
 #include "kernels/attention.h"
 #include "kernels/memory_plan.h"
 #include "kernels/storage.h"
@@ -119,6 +120,7 @@ class Device {
   [[nodiscard]] virtual std::string description() const = 0;  // for the log: what computes here, with how many threads
   virtual Memory& memory() = 0;
   virtual Stream compute_stream() = 0;
+  virtual ActivityClock& clock() = 0;
 
   // Where tensors go that are not needed at the moment. ConfigurationError for a place this device does not have beside
   // its own memory.

@@ -9,17 +9,15 @@
 namespace annulus {
 namespace {
 
+constexpr int most = std::numeric_limits<int>::max();
+
 // What every command on a run takes.
 template <class Arguments>
-CLI::App& add_command(CLI::App& app, const char* name, const char* meaning, const char* ranks_meaning,
-                      Arguments& arguments) {
+CLI::App& add_command(CLI::App& app, const char* name, const char* meaning, Arguments& arguments) {
   CLI::App& command = *app.add_subcommand(name, meaning);
   command.add_option("CONFIG", arguments.config, "Configuration file (YAML)")->required()->option_text(" ");
   command.add_option("SETTINGS", arguments.overrides, "Settings that win over the file's, as section.key=value")
       ->option_text(" ");
-  command.add_option("--ranks", arguments.ranks, ranks_meaning)
-      ->option_text("N")
-      ->check(CLI::Range(1, std::numeric_limits<int>::max()));
   command.footer(config_keys_help);
   return command;
 }
@@ -32,15 +30,31 @@ CommandLine parse_command_line(std::span<const std::string> words) {
   app.set_version_flag("--version", "annulus " ANNULUS_VERSION);
   app.require_subcommand(1);
   TrainArguments train;
-  add_command(app, "train", "Train the model that a configuration file describes",
-              "Start that many ranks under mpirun; without it, one rank", train)
-      .add_flag("--dry-run", train.dry_run, "Check everything and say what would be trained, without training");
+  CLI::App& train_command = add_command(app, "train", "Train the model that a configuration file describes", train);
+  train_command.add_option("--ranks", train.ranks, "Start that many ranks under mpirun; without it, one rank")
+      ->option_text("N")
+      ->check(CLI::Range(1, most));
+  train_command.add_flag("--dry-run", train.dry_run,
+                         "Check everything and say what would be trained, without training");
   PlanArguments plan;
-  CLI::App& plan_command = add_command(app, "plan", "Say what that run would need, without running it",
-                                       "Plan for that many ranks; without it, one rank", plan);
+  CLI::App& plan_command = add_command(app, "plan", "Say what that run would need, without running it", plan);
+  plan_command.add_option("--ranks", plan.ranks, "Plan for that many ranks; without it, one rank")
+      ->option_text("N")
+      ->check(CLI::Range(1, most));
   plan_command.add_flag("--json", plan.json, "One JSON object instead of a table");
   plan_command.add_flag("--data", plan.data,
                         "Work and traffic of the first step as data.train packs it, instead of the worst case");
+  CompareArguments compare;
+  CLI::App& compare_command = add_command(app, "compare", "Run it at several rank counts and compare them", compare);
+  compare_command.add_option("--ranks", compare.ranks, "The counts; the first is the baseline")
+      ->option_text("1,2,4")
+      ->delimiter(',')
+      ->required()
+      ->check(CLI::Range(1, most));
+  compare_command.add_option("--rounds", compare.rounds, "How often each count runs, by turns; 3 unless given")
+      ->option_text("N")
+      ->check(CLI::Range(1, most));
+  compare_command.add_flag("--json", compare.json, "A JSON list instead of a table");
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 takes them last word first
   } catch (const CLI::CallForHelp&) {
@@ -52,6 +66,8 @@ CommandLine parse_command_line(std::span<const std::string> words) {
   }
   if (plan_command.parsed()) {
     line.command = std::move(plan);
+  } else if (compare_command.parsed()) {
+    line.command = std::move(compare);
   } else {
     line.command = std::move(train);
   }

@@ -25,9 +25,17 @@ struct PlanArguments {
   bool data = false;  // --data
 };
 
+struct CompareArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::vector<int> ranks;  // --ranks, the first is the baseline
+  int rounds = 3;          // --rounds
+  bool json = false;       // --json
+};
+
 struct CommandLine {
   std::string answer;  // what --help or --version asked for; if not empty, there is nothing else to do
-  std::variant<TrainArguments, PlanArguments> command;
+  std::variant<TrainArguments, PlanArguments, CompareArguments> command;
 };
 
 // `words` with the name of the program first. Throws ConfigurationError.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/error.h"
+#include "launcher/compare_command.h"
 #include "launcher/plan_command.h"
 #include "launcher/print.h"
 #include "launcher/train_command.h"
@@ -22,6 +23,8 @@ void run(const std::vector<std::string>& words, Job& job) {
     print(line.answer);
   } else if (const auto* plan = std::get_if<PlanArguments>(&line.command)) {
     plan_command(*plan, job.launch());
+  } else if (const auto* compare = std::get_if<CompareArguments>(&line.command)) {
+    compare_command(*compare, job.launch());
   } else {
     train_command(std::get<TrainArguments>(line.command), words, job);
   }

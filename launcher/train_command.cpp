@@ -115,7 +115,6 @@ void train_rank(const TrainArguments& arguments, const Settings& settings, const
   if (arguments.dry_run) return show_dry_run(ready.run);
   log_lines(ready.run.summary());
   const OutputLock lock(settings.output.directory, transport.rank());
-  ready.device->set_progress([&transport] { transport.progress(); });
   const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());
   const std::unique_ptr<Transport> between_devices = make_device_transport(settings, transport, *ready.device);
   train(ready.run, *ready.device, between_devices ? *between_devices : transport, *listener);

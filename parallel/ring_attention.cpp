@@ -171,6 +171,7 @@ void RingAttention::forward(const RingAttentionForward& args, const LocalMask& m
   }
   const size_t used = steps_with_keys(schedule);
   const auto attend = [&](std::span<const KeySlice> keys, bool first, bool last) {
+    const ActivityScope scope(device_.clock(), Activity::attention);
     device_.attention_forward({.query = args.query,
                                .ranges = mask.ranges,
                                .keys = keys,
@@ -198,6 +199,7 @@ void RingAttention::backward(const RingAttentionBackward& args, const LocalMask&
   PassingKeys passing(device_, transport_, mesh_, args.key, args.value, schedule);
   ReturningGradients returning(device_, transport_, mesh_, args.key_gradient, args.value_gradient, schedule);
   const auto attend = [&](std::span<const KeySlice> keys, std::span<const KeySlice> gradients, bool first) {
+    const ActivityScope scope(device_.clock(), Activity::attention);
     device_.attention_backward({.query = args.query,
                                 .ranges = mask.ranges,
                                 .keys = keys,

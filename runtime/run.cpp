@@ -7,6 +7,7 @@
 
 #include "parallel/held_transport.h"
 #include "parallel/sequence_layout.h"
+#include "parallel/timed_transport.h"
 #include "runtime/checkpoint.h"
 #include "runtime/metrics.h"
 #include "runtime/trainer.h"
@@ -173,8 +174,10 @@ void train(PreparedRun& run, Device& device, Transport& transport, Listener& lis
   const OutputSettings& output = run.settings.output;
   std::optional<MetricsFile> metrics;
   if (transport.rank() == 0) metrics.emplace(output.directory / "metrics.jsonl");
-  HeldTransport held(transport, device.memory());
-  Trainer trainer(run, device, run.settings.debug.poison ? held : transport, listener);
+  TimedTransport timed(transport, device.clock());
+  HeldTransport held(timed, device.memory());
+  device.set_progress([&timed] { timed.progress(); });
+  Trainer trainer(run, device, run.settings.debug.poison ? static_cast<Transport&>(held) : timed, listener);
   trainer.set_weights();
   for (int64_t step = 1; step <= run.settings.train.steps; ++step) {
     const StepReport report = trainer.step(step);
@@ -189,6 +192,7 @@ void train(PreparedRun& run, Device& device, Transport& transport, Listener& lis
     trainer.save_model(output.directory / "model");
   }
   transport.barrier();
+  device.set_progress(nullptr);
 }
 
 }  // namespace annulus

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/device.h"
 #include "parallel/mesh.h"
@@ -48,10 +49,18 @@ const char* name_of(Phase phase);
 
 // One object of metrics.jsonl; docs/configuration.md defines the figures.
 struct StepReport {
+  // Where a rank's time went.
+  struct Seconds {
+    double attention = 0;
+    double compute = 0;  // all other
+    double exposed = 0;  // communication that nothing hid
+  };
+
   int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, learning_rate = 0;
   int64_t label_tokens = 0, tokens = 0;
   double seconds = 0;
+  std::vector<Seconds> ranks = {};
   int64_t peak_bytes = 0;
 };
 

@@ -36,6 +36,7 @@ void Trainer::set_weights() {
 
 StepReport Trainer::step(int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
+  device_.clock().take();
   device_.memory().enter(Section::step);
   const OptimizerSettings& optimizer = run_.settings.optimizer;
   const double rate = learning_rate(optimizer, step, run_.settings.train.steps);
@@ -43,6 +44,7 @@ StepReport Trainer::step(int64_t step) {
   const Tensor totals = device_.allocate({figures}, DType::float64, Purpose::staging);
   const Tensor norm = device_.allocate({1}, DType::float64, Purpose::staging);
   const Tensor scale = device_.allocate({1}, DType::float32, Purpose::staging);
+  const Tensor seconds = device_.allocate({transport_.size(), 3}, DType::float64, Purpose::staging);
   const View own = rows->slice(transport_.rank(), transport_.rank() + 1).flat();
   const auto figure = [](const View& view, Figure index) { return view.slice(index, index + 1); };
 
@@ -84,7 +86,20 @@ StepReport Trainer::step(int64_t step) {
     const double peak = outcome.rows[static_cast<size_t>(rank * figures + peak_bytes)];
     report.peak_bytes = std::max(report.peak_bytes, static_cast<int64_t>(peak));
   }
+  report.ranks = gather_seconds(seconds, report.seconds);
   return report;
+}
+
+std::vector<StepReport::Seconds> Trainer::gather_seconds(const View& rows, double elapsed) {
+  const ActivitySeconds spent = device_.clock().take();
+  const StepReport::Seconds own = {.attention = spent.attention,
+                                   .compute = elapsed - spent.attention - spent.communication,
+                                   .exposed = spent.communication};
+  device_.upload(rows.slice(transport_.rank(), transport_.rank() + 1), &own, stream_);
+  gather_rows(rows, transport_, stream_);
+  std::vector<StepReport::Seconds> all(static_cast<size_t>(transport_.size()));
+  device_.download(all.data(), rows, stream_);
+  return all;
 }
 
 void Trainer::accumulate_gradients(int64_t step, const View& own_figures) {

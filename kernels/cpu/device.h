@@ -23,6 +23,7 @@ class CpuDevice final : public Device {
   [[nodiscard]] std::string description() const override;
   Memory& memory() override { return *memory_; }
   Stream compute_stream() override { return {}; }
+  ActivityClock& clock() override { return clock_; }
   Storage& storage(Place place) override;
 
   void upload(View destination, const void* source, Stream stream) override;
@@ -62,6 +63,7 @@ class CpuDevice final : public Device {
   int threads_;
   Isa isa_;
   const VectorMath& math_;
+  HostActivityClock clock_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<FileStorage> disk_;  // where there is something to store; ends before the memory does
 };

@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "kernels/cuda/activity_clock.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda/stream.h"
@@ -28,6 +29,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::string description() const override;
   Memory& memory() override { return *memory_; }
   Stream compute_stream() override { return {stream_.get()}; }
+  ActivityClock& clock() override { return clock_; }
   Storage& storage(Place place) override;
 
   void upload(View destination, const void* source, Stream stream) override;
@@ -78,6 +80,7 @@ class CudaDevice final : public Device {
 
   int gpu_;
   StreamHandle stream_;
+  CudaActivityClock clock_{stream_.get()};
   Staging staging_;
   MatmulLibrary matmul_;
   std::unique_ptr<Memory> memory_;

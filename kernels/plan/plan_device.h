@@ -33,6 +33,7 @@ class PlanDevice final : public Device {
   [[nodiscard]] std::string description() const override { return "plan"; }
   Memory& memory() override { return memory_; }
   Stream compute_stream() override { return {}; }
+  ActivityClock& clock() override { return clock_; }
   Storage& storage(Place place) override;
   [[nodiscard]] const PlanStorage& host() const { return host_; }
   [[nodiscard]] const PlanStorage& disk() const { return disk_; }
@@ -73,6 +74,7 @@ class PlanDevice final : public Device {
   void use_workspace(int64_t bytes);
   [[nodiscard]] double pairs(const View& ranges, std::span<const KeySlice> keys) const;
 
+  HostActivityClock clock_;
   std::unique_ptr<WorkspaceSizes> workspace_;
   RecordingMemory memory_;
   PlanStorage host_, disk_;

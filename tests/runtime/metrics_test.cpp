@@ -13,15 +13,16 @@
 namespace annulus {
 namespace {
 
-constexpr StepReport report{.step = 3,
-                            .steps = 9,
-                            .loss = 2.5,
-                            .grad_norm = 0.1,
-                            .learning_rate = 1e-4,
-                            .label_tokens = 7,
-                            .tokens = 8,
-                            .seconds = 0.5,
-                            .peak_bytes = 4096};
+const StepReport report{.step = 3,
+                        .steps = 9,
+                        .loss = 2.5,
+                        .grad_norm = 0.1,
+                        .learning_rate = 1e-4,
+                        .label_tokens = 7,
+                        .tokens = 8,
+                        .seconds = 0.5,
+                        .ranks = {{0.25, 0.125, 0.125}, {0.375, 0.125, 0.0}},
+                        .peak_bytes = 4096};
 
 TEST(MetricsFile, HasALineAStepAsSoonAsItIsWritten) {
   const TemporaryDirectory folder;
@@ -30,7 +31,8 @@ TEST(MetricsFile, HasALineAStepAsSoonAsItIsWritten) {
   const std::string line = bytes_of(folder / "metrics.jsonl");
   EXPECT_EQ(line,
             "{\"step\":3,\"loss\":2.5,\"grad_norm\":0.1,\"learning_rate\":0.0001,\"label_tokens\":7,\"tokens\":8,"
-            "\"seconds\":0.5,\"tokens_per_second\":16.0,\"peak_bytes\":4096}\n");
+            "\"seconds\":0.5,\"tokens_per_second\":16.0,\"peak_bytes\":4096,\"attention_seconds\":[0.25,0.375],"
+            "\"compute_seconds\":[0.125,0.125],\"exposed_seconds\":[0.125,0.0]}\n");
   file.write(report);
   EXPECT_EQ(bytes_of(folder / "metrics.jsonl"), line + line);
 }

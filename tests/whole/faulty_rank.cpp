@@ -51,7 +51,6 @@ void train_rank(const Words& words, Listener& listener, Transport& transport) {
   const Settings settings = load_settings(arguments.config, arguments.overrides);
   PreparedRun run = prepare(settings, transport.rank(), transport.size());
   const std::unique_ptr<Device> device = make_cpu_device({.threads = settings.runtime.threads});
-  device->set_progress([&transport] { transport.progress(); });
   train(run, *device, transport, listener);
 }
 

@@ -22,7 +22,10 @@ const Words settings = {"data.sequence_length=36", "data.shuffle=true", "train.s
 
 std::vector<nlohmann::json> without_times(std::vector<nlohmann::json> steps) {
   for (nlohmann::json& step : steps) {
-    for (const char* key : {"seconds", "tokens_per_second"}) EXPECT_EQ(step.erase(key), 1U) << key;
+    for (const char* key :
+         {"seconds", "tokens_per_second", "attention_seconds", "compute_seconds", "exposed_seconds"}) {
+      EXPECT_EQ(step.erase(key), 1U) << key;
+    }
   }
   return steps;
 }
@@ -71,6 +74,13 @@ TEST(Outputs, HoldTheFiguresOfEveryStep) {
       ASSERT_TRUE(steps[i].at(key).is_number_integer()) << key;
       EXPECT_GT(steps[i].at(key).get<int64_t>(), 0) << key;
     }
+    double spent_by_first = 0;
+    for (const char* key : {"attention_seconds", "compute_seconds", "exposed_seconds"}) {
+      ASSERT_EQ(steps[i].at(key).size(), 2U) << key;
+      for (const double seconds : steps[i].at(key)) EXPECT_GT(seconds, 0) << key;
+      spent_by_first += steps[i].at(key)[0].get<double>();
+    }
+    EXPECT_NEAR(spent_by_first, steps[i].at("seconds").get<double>(), 1e-9);
   }
 }
 

@@ -35,6 +35,13 @@ Words TinyRun::training(const std::string& name, const Words& more_settings) con
   return words;
 }
 
+Finished TinyRun::compare(const std::string& name, const Words& options, const Words& more_settings) const {
+  Words words = training(name, more_settings);
+  words.front() = "compare";
+  words.insert(words.end(), options.begin(), options.end());
+  return run_annulus(words);
+}
+
 Finished TinyRun::start(const std::string& name, int ranks, const Words& more_settings,
                         const std::map<std::string, std::string>& environment) const {
   Words words = training(name, more_settings);

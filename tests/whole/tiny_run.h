@@ -29,6 +29,9 @@ class TinyRun {
   // The words behind `annulus` that start it on one rank.
   [[nodiscard]] Words training(const std::string& name, const Words& more_settings) const;
 
+  // `annulus compare` of the same, with `options` such as --ranks.
+  [[nodiscard]] Finished compare(const std::string& name, const Words& options, const Words& more_settings = {}) const;
+
   // `annulus plan --json` of the same.
   [[nodiscard]] Finished plan(int ranks, const Words& more_settings = {}) const;
 

@@ -1,0 +1,140 @@
+#include "launcher/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+
+namespace annulus {
+namespace {
+
+double median(std::vector<double> values) {
+  const size_t middle = values.size() / 2;
+  std::sort(values.begin(), values.end());
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Over the steps whose time counts.
+template <class Figure>
+double sum(const std::vector<MeasuredStep>& run, Figure figure) {
+  double total = 0;
+  for (size_t i = 1; i < run.size(); ++i) total += static_cast<double>(run[i].*figure);
+  return total;
+}
+
+// Of `ratio(run)` over the runs.
+template <class Ratio>
+double median_of(const MeasuredCount& count, Ratio ratio) {
+  std::vector<double> values;
+  for (const auto& run : count.runs) values.push_back(ratio(run));
+  return median(std::move(values));
+}
+
+// The largest relative difference of a figure between any run and the baseline's first.
+double difference(const MeasuredCount& count, const MeasuredCount& baseline, double MeasuredStep::*figure) {
+  const std::vector<MeasuredStep>& expected = baseline.runs.front();
+  double most = 0;
+  for (const auto& run : count.runs) {
+    require(run.size() == expected.size(), "runs that are compared have the same steps");
+    for (size_t i = 0; i < run.size(); ++i) {
+      const double right = expected[i].*figure;
+      if (run[i].*figure != right) most = std::max(most, std::abs(run[i].*figure - right) / std::abs(right));
+    }
+  }
+  return most;
+}
+
+ComparedCount figures_of(const MeasuredCount& count, const MeasuredCount& baseline) {
+  ComparedCount result = {.ranks = count.ranks, .processors = count.processors, .shared = count.shared};
+  result.tokens_per_second = median_of(
+      count, [](const auto& run) { return sum(run, &MeasuredStep::tokens) / sum(run, &MeasuredStep::seconds); });
+  result.exposed = median_of(count, [](const auto& run) {
+    return sum(run, &MeasuredStep::exposed_seconds) / sum(run, &MeasuredStep::seconds);
+  });
+  for (const auto& run : count.runs) {
+    for (const MeasuredStep& step : run) result.peak_bytes = std::max(result.peak_bytes, step.peak_bytes);
+  }
+  result.loss_difference = difference(count, baseline, &MeasuredStep::loss);
+  result.grad_norm_difference = difference(count, baseline, &MeasuredStep::grad_norm);
+  return result;
+}
+
+}  // namespace
+
+std::vector<MeasuredStep> read_metrics(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<MeasuredStep> steps;
+  for (std::string line; std::getline(file, line);) {
+    try {
+      const nlohmann::json step = nlohmann::json::parse(line);
+      const auto exposed = step.at("exposed_seconds").get<std::vector<double>>();
+      steps.push_back({.loss = step.at("loss"),
+                       .grad_norm = step.at("grad_norm"),
+                       .tokens = step.at("tokens"),
+                       .seconds = step.at("seconds"),
+                       .exposed_seconds = exposed.empty() ? 0 : *std::max_element(exposed.begin(), exposed.end()),
+                       .peak_bytes = step.at("peak_bytes")});
+    } catch (const nlohmann::json::exception& error) {
+      throw DataError(
+          fmt::format("'{}' line {} is no step of a run: {}", path.string(), steps.size() + 1, error.what()));
+    }
+  }
+  if (steps.empty()) throw DataError(fmt::format("'{}' has no step", path.string()));
+  return steps;
+}
+
+std::vector<ComparedCount> compare(const std::vector<MeasuredCount>& counts) {
+  std::vector<ComparedCount> results;
+  for (const MeasuredCount& count : counts) {
+    ComparedCount result = figures_of(count, counts.front());
+    if (!results.empty()) {
+      const ComparedCount& baseline = results.front();
+      result.speed_up = result.tokens_per_second / baseline.tokens_per_second;
+      result.efficiency = result.speed_up * baseline.processors / result.processors;
+    }
+    results.push_back(result);
+  }
+  return results;
+}
+
+std::string as_table(const std::vector<ComparedCount>& counts, const std::string& processors) {
+  std::string text =
+      fmt::format("{:>5}  {:>5}  {:>12}  {:>8}  {:>10}  {:>7}  {:>16}  {:>9}  {:>9}\n", "ranks", processors, "tokens/s",
+                  "speed-up", "efficiency", "exposed", "peak bytes", "loss", "grad norm");
+  std::string shared;
+  for (const ComparedCount& count : counts) {
+    text += fmt::format("{:>5}  {:>5}  {:>12.1f}  {:>8.3f}  {:>9.1f}%  {:>6.2f}%  {:>16}  {:>9.1e}  {:>9.1e}{}\n",
+                        count.ranks, count.processors, count.tokens_per_second, count.speed_up, 100 * count.efficiency,
+                        100 * count.exposed, count.peak_bytes, count.loss_difference, count.grad_norm_difference,
+                        count.shared ? " *" : "");
+    if (!count.shared) continue;
+    shared =
+        fmt::format("* these ranks share {}: their speed says nothing about ranks that have their own\n", processors);
+  }
+  return text + shared +
+         "exposed: time in communication that nothing hid; peak bytes: of the largest rank; loss, grad norm: largest\n"
+         "relative difference from the first line, over all steps\n";
+}
+
+std::string as_json(const std::vector<ComparedCount>& counts, const std::string& processors) {
+  nlohmann::ordered_json lines = nlohmann::json::array();
+  for (const ComparedCount& count : counts) {
+    lines.push_back({{"ranks", count.ranks},
+                     {processors, count.processors},
+                     {"shared", count.shared},
+                     {"tokens_per_second", count.tokens_per_second},
+                     {"speed_up", count.speed_up},
+                     {"efficiency", count.efficiency},
+                     {"exposed", count.exposed},
+                     {"peak_bytes", count.peak_bytes},
+                     {"loss_difference", count.loss_difference},
+                     {"grad_norm_difference", count.grad_norm_difference}});
+  }
+  return lines.dump(2) + '\n';
+}
+
+}  // namespace annulus
