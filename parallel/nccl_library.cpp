@@ -27,7 +27,10 @@ template <class Function>
 Function* find(Function* /*declared*/, const char* name) {
   static void* const library = open_library();
   void* const function = dlsym(library, name);
-  if (function == nullptr) throw annulus::EnvironmentError(std::string("NCCL: ") + library_name + " has no " + name);
+  if (function == nullptr) {
+    throw annulus::EnvironmentError(std::string("NCCL: ") + library_name + " has no " + name +
+                                    "; install a newer NCCL, or use one GPU");
+  }
   return reinterpret_cast<Function*>(function);
 }
 

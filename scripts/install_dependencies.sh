@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs what building and running Annulus needs, from the packages of Debian 12 or Ubuntu 24.04; with the argument
-# "tests" also what all tests need: clang, for the fuzz targets and for hosted CUDA under ThreadSanitizer, and
-# Boost.Context. Does nothing where all of it is there.
+# "tests" also what all tests need: clang, for the fuzz targets and for hosted CUDA under ThreadSanitizer,
+# Boost.Context, and Python, for the coverage of hosted CUDA. Does nothing where all of it is there.
 set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache openmpi-bin libopenmpi-dev libdnnl-dev libfmt-dev libspdlog-dev libyaml-cpp-dev
   libcli11-dev nlohmann-json3-dev libgtest-dev)
-[[ ${1:-} != tests ]] || packages+=(clang libclang-rt-dev libomp-dev libboost-context-dev)
+[[ ${1:-} != tests ]] || packages+=(clang libclang-rt-dev libomp-dev libboost-context-dev python3)
 
 fail() {
   echo "install_dependencies.sh: error: $1" >&2

@@ -30,7 +30,10 @@ template <class Function>
 Function* find(Function* /*declared*/, const char* name) {
   static void* const library = open_library();
   void* const function = dlsym(library, name);
-  if (function == nullptr) throw annulus::EnvironmentError(std::string("CUDA: ") + library_name + " has no " + name);
+  if (function == nullptr) {
+    throw annulus::EnvironmentError(std::string("CUDA: ") + library_name + " has no " + name +
+                                    "; install a newer cuBLAS, or use runtime.device=cpu");
+  }
   return reinterpret_cast<Function*>(function);
 }
 

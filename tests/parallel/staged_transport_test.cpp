@@ -7,6 +7,7 @@
 
 #include "kernels/device.h"
 #include "parallel/transports.h"
+#include "tests/support/ranks.h"
 
 namespace annulus {
 namespace {
@@ -54,7 +55,7 @@ void finish(Round& round, const Transport& transport, Device& device, Channel ch
 TEST(StagedTransport, CarriesWhatDevicesHold) {
   for (const int ranks : {1, 2, 3, 4}) {
     run_as_threads(ranks, [](Transport& host) {
-      const auto device = make_cpu_device({.threads = 1, .poison = true});
+      const auto device = make_shared_device();
       StagedTransport transport(host, *device);
       Round keys = start(transport, *device, Channel::keys);
       Round parameters = start(transport, *device, Channel::parameters);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "kernels/device.h"
@@ -12,6 +13,9 @@ namespace annulus {
 
 // Runs `body` once for each of `ranks` ranks; buffers are poisoned. The first failure is rethrown.
 void run_ranks(int ranks, const std::function<void(Device&, Transport&)>& body);
+
+// A device that ranks may share, for the thread that calls.
+std::unique_ptr<Device> make_shared_device();
 
 // A view's elements, once all that was queued before has run.
 template <class T>

@@ -101,6 +101,12 @@ void set_device_count(int count) {
 void set_device_memory(int64_t bytes) {
   set(&Machine::device_bytes, bytes);
 }
+void set_pinned_memory(int64_t bytes) {
+  set(&Machine::pinned_bytes, bytes);
+}
+void set_compute_capability(int major) {
+  set(&Machine::compute_capability_major, major);
+}
 void set_one_kernel_at_a_time(bool on) {
   set(&Machine::one_kernel_at_a_time, on);
 }
@@ -220,9 +226,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
     case cudaDevAttrMultiProcessorCount:
       *value = 4;
       return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = 8;
+    case cudaDevAttrComputeCapabilityMajor: {
+      const Hidden hidden;
+      Machine& machine = Machine::instance();
+      const std::scoped_lock lock(machine.mutex);
+      *value = machine.compute_capability_major;
       return cudaSuccess;
+    }
     case cudaDevAttrComputeCapabilityMinor:
       *value = 0;
       return cudaSuccess;

@@ -41,6 +41,8 @@ struct Machine {
 
   int device_count = 4;
   int64_t device_bytes = int64_t{16} << 30;
+  int64_t pinned_bytes = int64_t{64} << 30, pinned_used_bytes = 0;
+  int compute_capability_major = 8;
   bool one_kernel_at_a_time = false;
   std::chrono::milliseconds nccl_timeout{20000};
 

@@ -12,6 +12,10 @@ namespace {
 
 constexpr size_t alignment = 256;  // as cudaMalloc promises
 
+int64_t& used_bytes(Machine& machine, Place place, int device) {
+  return place == Place::device ? machine.devices[device].used_bytes : machine.pinned_used_bytes;
+}
+
 cudaError_t allocate(void** pointer, size_t bytes, Place place) {
   const Hidden hidden;
   if (const cudaError_t error = sticky(); error != cudaSuccess) return error;
@@ -21,12 +25,13 @@ cudaError_t allocate(void** pointer, size_t bytes, Place place) {
   const auto size = static_cast<int64_t>(bytes);
   {
     const std::scoped_lock lock(machine.mutex);
-    int64_t& used = machine.devices[current_device()].used_bytes;
-    if (place == Place::device && used + size > machine.device_bytes) {
-      *pointer = nullptr;
-    } else if ((*pointer = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)) != nullptr) {
+    int64_t& used = used_bytes(machine, place, current_device());
+    if (used + size <= (place == Place::device ? machine.device_bytes : machine.pinned_bytes)) {
+      *pointer = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    }
+    if (*pointer != nullptr) {
       machine.memory[reinterpret_cast<uintptr_t>(*pointer)] = {size, place, current_device()};
-      if (place == Place::device) used += size;
+      used += size;
     }
   }
   if (*pointer == nullptr) return fail(cudaErrorMemoryAllocation, std::to_string(bytes) + " bytes do not fit");
@@ -43,7 +48,7 @@ cudaError_t release_memory(void* pointer, Place place) {
     const std::scoped_lock lock(machine.mutex);
     const auto found = machine.memory.find(reinterpret_cast<uintptr_t>(pointer));
     if (found != machine.memory.end() && found->second.place == place) {
-      if (place == Place::device) machine.devices[found->second.device].used_bytes -= found->second.bytes;
+      used_bytes(machine, place, found->second.device) -= found->second.bytes;
       machine.memory.erase(found);
       const Shown shown;  // a use that is not before this is a race
       std::free(pointer);

@@ -4,6 +4,10 @@
 
 namespace annulus {
 
+std::unique_ptr<Device> make_shared_device() {
+  return make_cuda_device({.gpu = 0, .poison = true});
+}
+
 void run_ranks(int ranks, const std::function<void(Device&, Transport&)>& body) {
   hosted::set_device_count(8);
   run_as_threads(ranks, [&](Transport& host) {

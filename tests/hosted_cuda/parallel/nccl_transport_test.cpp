@@ -132,6 +132,17 @@ TEST_F(NcclTransport, AFailingRankEndsTheOthersAndItsErrorIsTheOneReported) {
   EXPECT_EQ(failure, "rank one's own trouble");
 }
 
+// It ends together with the others, and one of them never comes to that.
+TEST_F(NcclTransport, ARankThatIsDoneEndsQuietlyWhereAnotherHasFailed) {
+  const std::string failure = failure_of(2, [](Device& device, Transport& transport) {
+    if (transport.rank() == 1) throw DataError("rank one's own trouble");
+    const Tensor data = filled(device, 5, 1);
+    const std::array message = {Message{1, data}};
+    transport.exchange({}, message, Channel::keys, device.compute_stream());
+  });
+  EXPECT_EQ(failure, "rank one's own trouble");
+}
+
 TEST_F(NcclTransport, MessagesOfDifferentSizeAreAnErrorThatSaysWhich) {
   const std::string failure = failure_of(2, [](Device& device, Transport& transport) {
     const Stream stream = device.compute_stream();
@@ -147,6 +158,22 @@ TEST_F(NcclTransport, MessagesOfDifferentSizeAreAnErrorThatSaysWhich) {
   });
   EXPECT_NE(failure.find("message 2 from rank 0 to rank 1 has 8 bytes where 12 are received"), std::string::npos)
       << failure;
+}
+
+TEST_F(NcclTransport, RanksThatShareAGpuAreRefused) {
+  hosted::set_nccl_timeout(std::chrono::milliseconds(200));
+  std::array<std::string, 2> failures;
+  run_as_threads(2, [&](Transport& host) {
+    const auto device = make_shared_device();
+    try {
+      make_nccl_transport(host);
+    } catch (const EnvironmentError& error) {
+      failures[static_cast<size_t>(host.rank())] = error.what();
+    }
+  });
+  const std::string& failure = failures[failures[0].find("same device") == std::string::npos ? 1 : 0];
+  EXPECT_EQ(failure.find("NCCL: ncclCommInitRankConfig: "), 0U) << failure;
+  EXPECT_NE(failure.find("have the same device, 0"), std::string::npos) << failure;
 }
 
 // Rank 0 never comes to NCCL.

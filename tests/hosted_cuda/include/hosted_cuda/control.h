@@ -11,8 +11,10 @@ namespace annulus::hosted {
 // delays, and threads in their order. Unless set it is ANNULUS_HOSTED_SEED, or 0.
 void set_seed(uint64_t seed);
 
-void set_device_count(int count);       // 4 unless set
-void set_device_memory(int64_t bytes);  // of each device; 16 GiB unless set
+void set_device_count(int count);        // 4 unless set
+void set_device_memory(int64_t bytes);   // of each device; 16 GiB unless set
+void set_pinned_memory(int64_t bytes);   // of the host; 64 GiB unless set
+void set_compute_capability(int major);  // of each device; 8 unless set
 
 // Every device runs one kernel at a time, NCCL's included, in the order of their launches: the worst that a GPU may do.
 // Ranks that launch in different orders then wait for each other for ever.

@@ -1,0 +1,1 @@
+// Loaded in place of NCCL and cuBLASLt; has none of their functions.
