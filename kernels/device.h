@@ -202,7 +202,18 @@ std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options, MemoryPlan
 std::unique_ptr<Device> make_cuda_device(const DeviceOptions& options);
 std::unique_ptr<Device> make_cuda_device(const DeviceOptions& options, MemoryPlan plan);
 
-int cuda_device_count();                // how many GPUs this process may use; 0 where the device is not built
-int64_t cuda_available_bytes(int gpu);  // of its memory, that nobody has taken yet; EnvironmentError as above
+int cuda_device_count();  // how many GPUs this process may use; 0 where the device is not built
+
+// The memory of a GPU. Bytes.
+struct GpuMemory {
+  int64_t available = 0;  // that no process has taken; the context of the one that asks is taken by then
+  int64_t total = 0;
+};
+
+GpuMemory cuda_memory(int gpu);  // makes it the calling thread's current GPU; EnvironmentError as above
+
+// What a process is assumed to take of a GPU's memory beside its buffers: the driver's context, the code of kernels, and
+// what cuBLASLt keeps. NVIDIA documents no figure; it depends on the GPU and the driver.
+inline constexpr int64_t cuda_context_bytes = 600'000'000;
 
 }  // namespace annulus

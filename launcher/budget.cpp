@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "kernels/device.h"
 #include "kernels/error.h"
 #include "kernels/narrow.h"
+#include "runtime/outside.h"
 #include "runtime/run.h"
 
 namespace annulus {
@@ -26,25 +28,27 @@ int64_t free_bytes(std::filesystem::path directory) {
   return failure ? 0 : static_cast<int64_t>(space.available);
 }
 
-// Of the device: of the host's memory where that is the CPU, of this machine's first GPU otherwise.
-int64_t device_bytes(const Settings& settings, int local_ranks) {
-  if (settings.runtime.device != DeviceKind::cuda) return machine_bytes() / local_ranks;
+// Ranks that share a GPU share what it has free, each with a context of its own.
+int64_t gpu_bytes(const Settings& settings, int ranks, int local_ranks, int gpu) {
   const int gpus = cuda_device_count();
   if (gpus == 0) {
     throw ConfigurationError(
         "runtime.memory_budget is auto, but there is no GPU here to ask for its memory; give it in "
         "bytes or GB, such as runtime.memory_budget=80GB");
   }
-  return cuda_available_bytes(0) / ceil_divide(local_ranks, gpus);
+  const int64_t share = cuda_memory(gpu).available / ceil_divide(local_ranks, gpus);
+  return std::max<int64_t>(0, share - outside_on_gpu(settings, ranks).bytes);
 }
 
 }  // namespace
 
-Budget budget_of(const Settings& settings, int local_ranks) {
+Budget budget_of(const Settings& settings, int ranks, int local_ranks, int gpu) {
   const RuntimeSettings& runtime = settings.runtime;
-  const auto most = [](int64_t bytes) { return bytes / 10 * 9; };
-  const auto share = [&](int64_t bytes) { return most(bytes) / local_ranks; };
-  return {.memory = runtime.memory_budget > 0 ? runtime.memory_budget : most(device_bytes(settings, local_ranks)),
+  const auto share = [&](int64_t bytes) { return bytes / 10 * 9 / local_ranks; };
+  const auto memory = [&] {
+    return runtime.device == DeviceKind::cuda ? gpu_bytes(settings, ranks, local_ranks, gpu) : share(machine_bytes());
+  };
+  return {.memory = runtime.memory_budget > 0 ? runtime.memory_budget : memory(),
           .host = runtime.host_budget > 0 ? runtime.host_budget : share(machine_bytes()),
           .disk = runtime.disk_budget > 0 ? runtime.disk_budget : share(free_bytes(offload_directory(settings)))};
 }

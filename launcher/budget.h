@@ -6,9 +6,10 @@
 
 namespace annulus {
 
-// What runtime.memory_budget, host_budget and disk_budget say; where they are auto, nine tenths of this machine's memory,
-// of what its GPU has free and of what is free in memory.directory, shared by `local_ranks`. `settings.runtime.device` is
-// chosen. ConfigurationError where a GPU's memory is asked for that is not there.
-Budget budget_of(const Settings& settings, int local_ranks);
+// What runtime.memory_budget, host_budget and disk_budget say to one of `ranks` ranks, of which `local_ranks` are on
+// this machine. Where they are auto: of what GPU `gpu` has free, the rank's share less what is assumed to lie outside
+// its plan; of this machine's memory and of what is free in memory.directory, nine tenths, shared by its ranks.
+// `settings.runtime.device` is chosen. ConfigurationError where a GPU's memory is asked for that is not there.
+Budget budget_of(const Settings& settings, int ranks, int local_ranks, int gpu);
 
 }  // namespace annulus

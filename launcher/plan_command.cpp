@@ -36,7 +36,7 @@ void plan_command(const PlanArguments& arguments, const Launch& launch) {
   const PlanReport report = plan_run({.settings = settings,
                                       .ranks = ranks,
                                       .threads = threads,
-                                      .budget = budget_of(settings, local_ranks),
+                                      .budget = budget_of(settings, ranks, local_ranks, 0),
                                       .data = arguments.data});
   print(arguments.json ? as_json(report) : as_table(report));
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,9 +14,11 @@
 #include "launcher/config_file.h"
 #include "launcher/device_choice.h"
 #include "launcher/mpirun.h"
+#include "launcher/occupied.h"
 #include "launcher/output_lock.h"
 #include "launcher/print.h"
 #include "launcher/progress.h"
+#include "runtime/outside.h"
 #include "runtime/plan.h"
 #include "runtime/run.h"
 
@@ -45,6 +46,8 @@ std::unique_ptr<Device> make_device(PreparedRun& run, const Seat& seat, const Bu
   RankPlan plan = fit_rank(run.settings, run.model, run.mesh, seat.threads, budget);
   run.memory = plan.rule;
   spdlog::info("memory: {} bytes of {} a rank, with {}", plan.memory.extent, budget.memory, plan.rule.to_string());
+  const Outside outside = outside_of(run);
+  spdlog::info("outside of that: {} bytes a rank, {}", outside.bytes, outside.what);
   const auto& [host, disk] = plan.memory.stored;
   if (host > 0) spdlog::info("host memory: {} bytes a rank", host);
   if (disk > 0) spdlog::info("disk: {} bytes a rank in {}", disk, options.offload_directory.string());
@@ -94,32 +97,29 @@ ReadyRun make_ready(PreparedRun run, const Seat& seat, const Budget& budget) {
   return ready;
 }
 
-// What this process has occupied at most so far, program and libraries included. Bytes.
-int64_t resident_peak_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
-
 // One rank from beginning to end; all ranks do the same.
 void train_rank(const TrainArguments& arguments, const Settings& settings, const Launch& launch, int local_rank,
                 Transport& transport) {
   start_log(transport.rank());
   require_agreement(arguments.dry_run ? "a dry run" : "a run", transport);
   const int local_ranks = launch.local_ranks.value_or(transport.size());
-  Budget budget = budget_of(settings, local_ranks);
+  const Seat seat = take_seat(settings, launch, local_rank, local_ranks);
+  Budget budget = budget_of(settings, transport.size(), local_ranks, seat.gpu);
   for (int64_t* bytes : {&budget.memory, &budget.host, &budget.disk}) *bytes = smallest_of_all(*bytes, transport);
   PreparedRun run = prepare(settings, transport.rank(), transport.size());
   require_agreement(run.fingerprint(), transport);
-  ReadyRun ready = make_ready(std::move(run), take_seat(settings, launch, local_rank, local_ranks), budget);
+  ReadyRun ready = make_ready(std::move(run), seat, budget);
   if (arguments.dry_run) return show_dry_run(ready.run);
   log_lines(ready.run.summary());
   const OutputLock lock(settings.output.directory, transport.rank());
   const std::unique_ptr<Listener> listener = make_listener(transport.rank(), watched_on_terminal());
   const std::unique_ptr<Transport> between_devices = make_device_transport(settings, transport, *ready.device);
   train(ready.run, *ready.device, between_devices ? *between_devices : transport, *listener);
-  spdlog::info("done; this process occupied {} bytes at most, its plan has {}; results in {}", resident_peak_bytes(),
-               ready.device->memory().peak_bytes(), settings.output.directory.string());
+  const int64_t planned = ready.device->memory().peak_bytes();
+  spdlog::info(
+      "done; {}; results in {}",
+      settings.runtime.device == DeviceKind::cuda ? taken_of_gpu(seat.gpu, planned) : taken_by_process(planned),
+      settings.output.directory.string());
 }
 
 // A dry run of several ranks does not need them.
@@ -127,7 +127,7 @@ void dry_run(const Settings& settings, int ranks) {
   start_log(0);
   const Launch launch = {.kind = Launch::Kind::mpirun, .ranks = ranks, .local_ranks = ranks};
   const Seat seat = take_seat(settings, launch, 0, ranks);
-  show_dry_run(make_ready(prepare(settings, 0, ranks), seat, budget_of(settings, ranks)).run);
+  show_dry_run(make_ready(prepare(settings, 0, ranks), seat, budget_of(settings, ranks, ranks, seat.gpu)).run);
 }
 
 }  // namespace

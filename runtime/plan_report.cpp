@@ -3,24 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "parallel/sequence_layout.h"
 
 namespace annulus {
 namespace {
-
-// What a process of the CPU device takes beside its arena: the program and its libraries, Open MPI's buffers, what
-// weights are read and written through. Measured, see docs/memory.md; the rest are the arrays of a micro-batch before
-// they are cut for ranks: a sequence's tokens, answers and positions, the same again with weights for the whole
-// micro-batch, and the ranges of each kind of mask.
-int64_t outside_bytes(const PreparedRun& run) {
-  constexpr int64_t process_bytes = 75'000'000, row_bytes = 12 + 16, mask_row_bytes = sizeof(KeyRanges);
-  const SequenceLayout layout(run.settings.parallel.layout, run.mesh.context_size, run.settings.train.micro_batch_size,
-                              run.settings.data.sequence_length);
-  const std::set<int64_t> masks(run.model.layer_windows.begin(), run.model.layer_windows.end());
-  return process_bytes + layout.global_rows() * (row_bytes + static_cast<int64_t>(masks.size()) * mask_row_bytes);
-}
 
 // The ladder, and what it would be if memory.* were left to it.
 std::vector<PlanOption> memory_options(PreparedRun& run, int threads) {
@@ -113,7 +100,7 @@ PlanReport plan_run(const PlanRequest& request) {
                     .budget = request.budget,
                     .options = memory_options(run, request.threads),
                     .longest = longest_sequence(settings, model, run.mesh, request.threads, request.budget),
-                    .outside_bytes = outside_bytes(run),
+                    .outside = outside_of(run),
                     .data = {}};
   report.chosen = choose(report.options, request.budget);
   if (request.data) use_data(report, run, request.threads);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/outside.h"
 #include "runtime/plan.h"
 #include "runtime/plan_length.h"
 
@@ -42,7 +43,7 @@ struct PlanReport {
   std::vector<PlanOption> options;  // the ladder; what the configuration excludes; twice the ranks
   size_t chosen = 0;                // the first that is allowed and fits, or the last that is allowed
   LongestSequence longest;
-  int64_t outside_bytes = 0;  // host memory of a rank beside the arena, about
+  Outside outside;  // of a rank
   std::optional<PackedStep> data;
 
   [[nodiscard]] const RungPlan& plan() const { return options[chosen].plan; }

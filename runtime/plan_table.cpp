@@ -35,7 +35,7 @@ std::string memory_table(const PlanReport& report) {
   text += row("peak", memory.extent, against(memory.extent, report.budget.memory));
   text += row("host", memory.stored.host, against(memory.stored.host, report.budget.host));
   text += row("disk", memory.stored.disk, against(memory.stored.disk, report.budget.disk));
-  text += row("outside", report.outside_bytes, "about: the process beside that, where the device is the CPU");
+  text += row("outside", report.outside.bytes, report.outside.what);
   return text + fmt::format("the peak comes in {}, when {} bytes of {} are taken\n", name_of(plan.peak.phase),
                             plan.peak.bytes, name_of(plan.peak.purpose));
 }

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build ccache openmpi-bin libopenmpi-dev libdnnl-dev libfmt-dev libspdlog-dev libyaml-cpp-dev
-  libcli11-dev nlohmann-json3-dev libgtest-dev)
+  libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev)
 [[ ${1:-} != tests ]] || packages+=(clang libclang-rt-dev libomp-dev libboost-context-dev python3)
 
 fail() {

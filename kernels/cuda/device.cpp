@@ -23,11 +23,11 @@ int cuda_device_count() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-int64_t cuda_available_bytes(int gpu) {
+GpuMemory cuda_memory(int gpu) {
   size_t available = 0, total = 0;
   ANNULUS_CUDA_CHECK(cudaSetDevice(gpu));
   ANNULUS_CUDA_CHECK(cudaMemGetInfo(&available, &total));
-  return static_cast<int64_t>(available);
+  return {.available = static_cast<int64_t>(available), .total = static_cast<int64_t>(total)};
 }
 
 namespace cuda {

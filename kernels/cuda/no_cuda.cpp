@@ -23,7 +23,7 @@ int cuda_device_count() {
   return 0;
 }
 
-int64_t cuda_available_bytes(int /*gpu*/) {
+GpuMemory cuda_memory(int /*gpu*/) {
   refuse();
 }
 

@@ -228,6 +228,19 @@ TEST(Plan, BoundsWhatTheProcessTakes) {
   EXPECT_LE(taken, peak + json.at("outside_bytes").get<int64_t>());
 }
 
+TEST(Plan, SaysWhatItAssumesAboutAGpuAndNeedsNoneForThat) {
+  const TinyRun run(model, random_documents(std::vector<int64_t>{150}, model.vocabulary, 4),
+                    {"data.sequence_length=64"});
+  const Words words = {"runtime.device=cuda", "runtime.memory_budget=1GB"};
+  const nlohmann::json json = plan(run, 2, words);
+  EXPECT_EQ(json.at("outside_bytes").get<int64_t>(), 1'405'306'368);  // 600 MB, 2 communicators, 32 channels of 12 MiB
+  EXPECT_EQ(json.at("outside").get<std::string>(), "assumed: the driver's context, kernels, cuBLASLt, NCCL's buffers");
+  Words table = run.training("unused", words);
+  table.front() = "plan";
+  expect_says(run_annulus(table).output, {"600000000", "assumed: the driver's context, kernels, cuBLASLt"});
+  EXPECT_EQ(plan(run, 2, {}).at("outside").get<std::string>(), "about: the process beside that");
+}
+
 TEST(Plan, OfEveryConfigurationWeShipFits) {
   const std::filesystem::path configs = std::filesystem::path(CASES_FOLDER) / "../../configs";
   for (const auto& entry : std::filesystem::directory_iterator(configs)) {
