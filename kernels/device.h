@@ -20,14 +20,16 @@
 
 namespace annulus {
 
-// c = op(a)·op(b), or c += op(a)·op(b), where op transposes if asked.
+// c = op(a)·op(b) + addend, where op transposes if asked.
 struct Matmul {
   View c;  // (m, n), the dtype of a, or float32
   View a;  // (m, k), or (k, m) if transposed
   View b;  // (k, n), or (n, k) if transposed
   bool transpose_a = false;
   bool transpose_b = false;
-  bool accumulate = false;
+  View addend = {};  // (m, n), the dtype of c: may be c itself; left out: nothing is added
+
+  [[nodiscard]] bool adds() const { return addend.shape().rank() > 0; }
 };
 
 // y = x / rms(x) · weight over the last dimension, rms(x) = sqrt(mean(x²) + eps) (Zhang and Sennrich, arXiv 1910.07467).
@@ -191,6 +193,7 @@ class Device {
 struct DeviceOptions {
   int threads = 1;      // of this rank (CPU)
   int gpu = 0;          // which of the machine's GPUs (CUDA)
+  int reserved_multiprocessors = 0;  // that attention leaves to messages; it takes one at least (CUDA)
   bool poison = false;  // fill every buffer with NaN when it is allocated and again when it is released
   std::filesystem::path offload_directory = {};  // where Place::disk is
 };

@@ -35,7 +35,7 @@ void require_attention(const Args& args) {
 }  // namespace
 
 void require_shapes(const Matmul& args) {
-  const auto& [c, a, b, transpose_a, transpose_b, accumulate] = args;
+  const auto& [c, a, b, transpose_a, transpose_b, addend] = args;
   require(c.shape().rank() == 2 && a.shape().rank() == 2 && b.shape().rank() == 2, "a matmul has matrices");
   const int64_t k = a.dim(transpose_a ? 0 : 1);
   require(a.dim(transpose_a ? 1 : 0) == c.dim(0) && b.dim(transpose_b ? 0 : 1) == c.dim(1) &&
@@ -43,6 +43,8 @@ void require_shapes(const Matmul& args) {
           "the shapes of a matmul fit together");
   require(a.dtype() == b.dtype() && (c.dtype() == a.dtype() || c.dtype() == DType::float32),
           "a matmul has factors of one dtype and a result of the same or float32");
+  require(!args.adds() || (addend.shape() == c.shape() && addend.dtype() == c.dtype()),
+          "what is added to a matmul is like its result");
 }
 
 void require_shapes(const RmsNormForward& args) {

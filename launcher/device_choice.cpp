@@ -29,8 +29,21 @@ int choose_gpu(const Settings& settings, int local_rank, int local_ranks) {
   return local_rank % gpus;
 }
 
+namespace {
+
+bool messages_between_gpus(const Settings& settings, int ranks) {
+  return settings.runtime.device == DeviceKind::cuda && ranks > 1;
+}
+
+}  // namespace
+
+int choose_reserved_multiprocessors(const Settings& settings, int ranks) {
+  const bool over_nccl = messages_between_gpus(settings, ranks) && settings.parallel.transport != TransportKind::mpi;
+  return over_nccl ? nccl_multiprocessors : 0;
+}
+
 std::unique_ptr<Transport> make_device_transport(const Settings& settings, Transport& host, Device& device) {
-  if (settings.runtime.device == DeviceKind::cpu || host.size() == 1) return nullptr;
+  if (!messages_between_gpus(settings, host.size())) return nullptr;
   if (settings.parallel.transport == TransportKind::mpi) return std::make_unique<StagedTransport>(host, device);
   return make_nccl_transport(host);
 }

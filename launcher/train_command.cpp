@@ -39,10 +39,12 @@ struct Seat {
 
 // Decides what is kept and what is computed again, and makes a device with the memory that takes, and not a byte more.
 std::unique_ptr<Device> make_device(PreparedRun& run, const Seat& seat, const Budget& budget) {
-  const DeviceOptions options = {.threads = seat.threads,
-                                 .gpu = seat.gpu,
-                                 .poison = run.settings.debug.poison,
-                                 .offload_directory = offload_directory(run.settings)};
+  const DeviceOptions options = {
+      .threads = seat.threads,
+      .gpu = seat.gpu,
+      .reserved_multiprocessors = choose_reserved_multiprocessors(run.settings, run.mesh.size()),
+      .poison = run.settings.debug.poison,
+      .offload_directory = offload_directory(run.settings)};
   RankPlan plan = fit_rank(run.settings, run.model, run.mesh, seat.threads, budget);
   run.memory = plan.rule;
   spdlog::info("memory: {} bytes of {} a rank, with {}", plan.memory.extent, budget.memory, plan.rule.to_string());

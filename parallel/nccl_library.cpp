@@ -1,96 +1,72 @@
-// The functions of NCCL that are used here, each passed on to the library, which is loaded when the first is called: so
-// that one executable also starts where NCCL is not installed.
-#include <dlfcn.h>
+// The functions of NCCL that are used here, each passed on to the library.
 #include <nccl.h>
 
-#include <string>
-
-#include "kernels/error.h"
+#include "kernels/shared_library.h"
 
 namespace {
 
-constexpr const char* library_name = "libnccl.so.2";
-
-// Never closed: functions of it may run until the process ends.
-void* open_library() {
-  void* library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    library = dlopen((std::string(ANNULUS_NCCL_LIBRARY_FOLDER "/") + library_name).c_str(), RTLD_NOW);
-  if (library == nullptr) {
-    throw annulus::EnvironmentError(std::string("NCCL: cannot load ") + library_name + " (" + dlerror() +
-                                    "); install NCCL or add its folder to LD_LIBRARY_PATH, or use one GPU");
-  }
-  return library;
-}
-
-template <class Function>
-Function* find(Function* /*declared*/, const char* name) {
-  static void* const library = open_library();
-  void* const function = dlsym(library, name);
-  if (function == nullptr) {
-    throw annulus::EnvironmentError(std::string("NCCL: ") + library_name + " has no " + name +
-                                    "; install a newer NCCL, or use one GPU");
-  }
-  return reinterpret_cast<Function*>(function);
+const annulus::SharedLibrary& library() {
+  static const annulus::SharedLibrary loaded({.product = "NCCL",
+                                              .file = "libnccl.so.2",
+                                              .folder = ANNULUS_NCCL_LIBRARY_FOLDER,
+                                              .package = "NCCL",
+                                              .otherwise = "use one GPU"});
+  return loaded;
 }
 
 }  // namespace
 
-#define ANNULUS_PASS_ON(name, arguments)             \
-  static const auto function = find(&(name), #name); \
-  return function arguments
-
 extern "C" {
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  ANNULUS_PASS_ON(ncclGetErrorString, (result));
+  ANNULUS_PASS_ON(library(), ncclGetErrorString, (result));
 }
 
 const char* ncclGetLastError(ncclComm_t communicator) {
-  ANNULUS_PASS_ON(ncclGetLastError, (communicator));
+  ANNULUS_PASS_ON(library(), ncclGetLastError, (communicator));
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  ANNULUS_PASS_ON(ncclGetUniqueId, (id));
+  ANNULUS_PASS_ON(library(), ncclGetUniqueId, (id));
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  ANNULUS_PASS_ON(ncclCommInitRankConfig, (communicator, ranks, id, rank, config));
+  ANNULUS_PASS_ON(library(), ncclCommInitRankConfig, (communicator, ranks, id, rank, config));
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
-  ANNULUS_PASS_ON(ncclCommGetAsyncError, (communicator, error));
+  ANNULUS_PASS_ON(library(), ncclCommGetAsyncError, (communicator, error));
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
-  ANNULUS_PASS_ON(ncclCommFinalize, (communicator));
+  ANNULUS_PASS_ON(library(), ncclCommFinalize, (communicator));
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
-  ANNULUS_PASS_ON(ncclCommDestroy, (communicator));
+  ANNULUS_PASS_ON(library(), ncclCommDestroy, (communicator));
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  ANNULUS_PASS_ON(ncclCommAbort, (communicator));
+  ANNULUS_PASS_ON(library(), ncclCommAbort, (communicator));
 }
 
 ncclResult_t ncclGroupStart() {
-  ANNULUS_PASS_ON(ncclGroupStart, ());
+  ANNULUS_PASS_ON(library(), ncclGroupStart, ());
 }
 
 ncclResult_t ncclGroupEnd() {
-  ANNULUS_PASS_ON(ncclGroupEnd, ());
+  ANNULUS_PASS_ON(library(), ncclGroupEnd, ());
 }
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
                       cudaStream_t stream) {
-  ANNULUS_PASS_ON(ncclSend, (data, count, type, peer, communicator, stream));
+  ANNULUS_PASS_ON(library(), ncclSend, (data, count, type, peer, communicator, stream));
 }
 
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t communicator,
                       cudaStream_t stream) {
-  ANNULUS_PASS_ON(ncclRecv, (data, count, type, peer, communicator, stream));
+  ANNULUS_PASS_ON(library(), ncclRecv, (data, count, type, peer, communicator, stream));
 }
 
 }  // extern "C"

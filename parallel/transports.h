@@ -44,6 +44,10 @@ constexpr int64_t nccl_bytes(int ranks) {
   return communicators * (ranks < 8 ? ranks - 1 : 7) * channels * buffer_bytes;
 }
 
+// The multiprocessors that NCCL's kernels find free while attention computes. A kernel of NCCL has a block for each of
+// its channels, which fills a multiprocessor; a ring exchange goes through few of them, to one neighbour.
+inline constexpr int nccl_multiprocessors = 8;
+
 // Runs `rank_main` once for each of `ranks` ranks, as threads of this process. If one throws, the others' transports
 // throw too, and the first cause is rethrown when all have ended.
 void run_as_threads(int ranks, const std::function<void(Transport&)>& rank_main);

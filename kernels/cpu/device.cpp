@@ -85,7 +85,7 @@ void CpuDevice::download(void* destination, View source, Stream /*stream*/) {
 namespace {
 
 Gemm gemm_of(const Matmul& args) {
-  const auto& [c, a, b, transpose_a, transpose_b, accumulate] = args;
+  const auto& [c, a, b, transpose_a, transpose_b, addend] = args;
   require_shapes(args);
   return {.m = c.dim(0),
           .n = c.dim(1),
@@ -100,7 +100,7 @@ Gemm gemm_of(const Matmul& args) {
           .dtype = a.dtype(),
           .transpose_a = transpose_a,
           .transpose_b = transpose_b,
-          .accumulate = accumulate};
+          .accumulate = args.adds()};
 }
 
 // The product that gives rows [begin, end) of c.
@@ -132,9 +132,10 @@ int64_t matmul_workspace(const Matmul& args, int threads) {
                   gemm_scratch_bytes(rows_of(whole, last_begin, whole.m)));
 }
 
-void CpuDevice::matmul(const Matmul& args, Stream /*stream*/) {
+void CpuDevice::matmul(const Matmul& args, Stream stream) {
   omp_set_num_threads(threads_);
   const Gemm whole = gemm_of(args);
+  if (args.adds() && args.addend.data() != args.c.data()) copy(args.c, args.addend, stream);
   const int64_t block = std::min(whole.m, rows_at_once(whole));
   if (block == 0) return;
   const Allocation scratch(*memory_, matmul_workspace(args, threads_), Purpose::workspace);

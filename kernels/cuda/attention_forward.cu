@@ -9,33 +9,15 @@
 namespace annulus::cuda {
 namespace {
 
-// Shared memory stays below 99 KiB, what every GPU from sm_80 on gives a block.
-template <class T, int dims_>
-struct Tiling {
-  static constexpr bool tensor_cores = sizeof(T) == 2;
-  static constexpr int dims = dims_;
-  static constexpr int warps = (tensor_cores ? 8 : 4) / (dims == 256 ? 2 : 1);
-  static constexpr int rows = 16 * warps;                                           // queries of a block
-  static constexpr int columns = (tensor_cores ? 64 : 16) / (dims == 256 ? 2 : 1);  // keys of a tile
-  static constexpr int threads = warps * warp_size;
-  static constexpr int64_t shared_bytes =
-      (rows + 4 * columns) * dims * static_cast<int64_t>(sizeof(T)) + rows * static_cast<int64_t>(sizeof(KeyRanges));
-};
-
 template <class T>
 struct Args {
-  const T* query;           // (rows, heads, head_dim)
-  const KeyRanges* ranges;  // (rows)
-  Slices<T> slices;
-  float scale;
+  Operands<T> operands;
   bool first, last;
   float* state_output;
   float* row_max;
   float* row_sum;
   T* output;
   float* log_sum;
-  int64_t rows, tiles;
-  int heads, kv_heads, head_dim;
 };
 
 // What a lane holds of the rows g and g + 8 of its warp; of row_sum its own columns' part.
@@ -46,18 +28,9 @@ struct RowState {
   float row_sum[2];
 };
 
-// The rows of a lane in global memory.
-struct LaneRows {
-  int64_t row[2];  // query rows
-  bool there[2];   // whether they exist
-  int64_t heads, head;
-
-  __device__ int64_t scalar(int h) const { return row[h] * heads + head; }  // in (rows, heads)
-};
-
 template <class Tiling, class T>
 __device__ void begin_rows(RowState<Tiling>& state, const Args<T>& args, const LaneRows& at) {
-  const int t = lane() % 4;
+  const int t = lane() % 4, head_dim = args.operands.head_dim;
   for (int h = 0; h < 2; ++h) {
     const bool resume = !args.first && at.there[h];
     state.row_max[h] = resume ? args.row_max[at.scalar(h)] : -INFINITY;
@@ -65,7 +38,7 @@ __device__ void begin_rows(RowState<Tiling>& state, const Args<T>& args, const L
 #pragma unroll
     for (int n = 0; n < Tiling::dims / 8; ++n) {
       float pair[2] = {};
-      if (resume && 8 * n < args.head_dim) load(pair, args.state_output + at.scalar(h) * args.head_dim + 8 * n + 2 * t);
+      if (resume && 8 * n < head_dim) load(pair, args.state_output + at.scalar(h) * head_dim + 8 * n + 2 * t);
       for (int e = 0; e < 2; ++e) state.output[n][2 * h + e] = pair[e];
     }
   }
@@ -98,52 +71,41 @@ __device__ void add_to_softmax(float (&scores)[Tiling::columns / 8][4], RowState
   }
 }
 
-// Shared memory: keys and values have two buffers each.
 template <class Tiling, class T>
 struct Tiles {
-  using Tile = SharedTile<T, Tiling::dims>;
+  SharedTile<T, Tiling::dims> query;  // (rows, dims)
+  SeenKeys<Tiling> seen;
+  PassingTiles<Tiling, T> keys;  // with values
 
-  Tile query;                     // (rows, dims)
-  SharedArray<KeyRanges> ranges;  // (rows)
-  SharedArray<T> keys, values;    // (2, columns, dims)
-
+  static constexpr int64_t bytes = Tiling::own_bytes + SeenKeys<Tiling>::bytes + Tiling::passing_bytes;
   __device__ static Tiles cut() {
     SharedCutter cutter;
     const auto query = cutter.take<T>(Tiling::rows * Tiling::dims);
-    const auto ranges = cutter.take<KeyRanges>(Tiling::rows);
-    const auto keys = cutter.take<T>(2 * Tiling::columns * Tiling::dims);
-    return {Tile(query), ranges, keys, cutter.take<T>(2 * Tiling::columns * Tiling::dims)};
-  }
-  [[nodiscard]] __device__ Tile key(int buffer) const { return tile_of(keys, buffer); }
-  [[nodiscard]] __device__ Tile value(int buffer) const { return tile_of(values, buffer); }
-
- private:
-  __device__ static Tile tile_of(const SharedArray<T>& buffers, int buffer) {
-    constexpr int size = Tiling::columns * Tiling::dims;
-    return Tile(buffers.part(buffer * size, size));
+    const auto seen = SeenKeys<Tiling>::cut(cutter);
+    return {SharedTile<T, Tiling::dims>(query), seen, PassingTiles<Tiling, T>::cut(cutter)};
   }
 };
 
 template <bool masked, class Tiling, class T>
-__device__ void attend(RowState<Tiling>& state, const Tiles<Tiling, T>& tiles, int buffer, float scale, int32_t first,
-                       int keys) {
+__device__ void attend(RowState<Tiling>& state, const Tiles<Tiling, T>& tiles, int buffer, float scale,
+                       const Passing& keys) {
   const int own_row = thread_index() / warp_size * 16;
   float scores[Tiling::columns / 8][4] = {};
-  add_scores<Tiling::dims, Tiling::columns>(scores, tiles.query, own_row, tiles.key(buffer));
+  add_scores<Tiling::dims, Tiling::columns>(scores, tiles.query, own_row, tiles.keys.first(buffer));
   SeenColumns seen{0xFFFFFFFFU};
   if constexpr (masked) {
-    const Places places[2] = {Places::of(tiles.ranges[own_row + lane() / 4], first, keys),
-                              Places::of(tiles.ranges[own_row + lane() / 4 + 8], first, keys)};
+    const Places places[2] = {Places::of(tiles.seen.ranges[own_row + lane() / 4], keys.first, keys.rows),
+                              Places::of(tiles.seen.ranges[own_row + lane() / 4 + 8], keys.first, keys.rows)};
     seen = mask_scores<Tiling::columns>([&](int h, int column) { return places[h].hold(column); },
                                         [&](int j, int i) { scores[j][i] = -INFINITY; });
   }
   add_to_softmax<T>(scores, state, scale);
-  add_product<masked, Tiling::dims, Tiling::columns>(state.output, scores, tiles.value(buffer), seen);
+  add_product<masked, Tiling::dims, Tiling::columns>(state.output, scores, tiles.keys.second(buffer), seen);
 }
 
 template <class Tiling, class T>
 __device__ void finish_rows(RowState<Tiling>& state, const Args<T>& args, const LaneRows& at) {
-  const int t = lane() % 4;
+  const int t = lane() % 4, head_dim = args.operands.head_dim;
   for (int h = 0; h < 2; ++h) {
     float sum = state.row_sum[h];
     for (int mask = 1; mask < 4; mask *= 2) sum += shfl_sync_bfly(sum, mask);
@@ -153,9 +115,9 @@ __device__ void finish_rows(RowState<Tiling>& state, const Args<T>& args, const 
     if (t == 0 && !args.last) args.row_max[at.scalar(h)] = state.row_max[h], args.row_sum[at.scalar(h)] = sum;
 #pragma unroll
     for (int n = 0; n < Tiling::dims / 8; ++n) {
-      if (8 * n >= args.head_dim) continue;
+      if (8 * n >= head_dim) continue;
       float pair[2] = {state.output[n][2 * h], state.output[n][2 * h + 1]};
-      const int64_t place = at.scalar(h) * args.head_dim + 8 * n + 2 * t;
+      const int64_t place = at.scalar(h) * head_dim + 8 * n + 2 * t;
       if (!args.last) {
         store(args.state_output + place, pair);
         continue;
@@ -167,78 +129,40 @@ __device__ void finish_rows(RowState<Tiling>& state, const Args<T>& args, const 
 }
 
 template <class Tiling, class T>
-__global__ void __launch_bounds__(Tiling::threads) attention_forward_kernel(const Args<T> args) {
-  // From the last tile to the first: under a causal mask the long ones start first, so that all end together.
-  const int64_t tile = args.tiles - 1 - block_index() % args.tiles, head = block_index() / args.tiles;
-  const int64_t first_row = tile * Tiling::rows, kv_head = head / (args.heads / args.kv_heads);
-  const int here = args.rows - first_row < Tiling::rows ? static_cast<int>(args.rows - first_row) : Tiling::rows;
-  const Tiles<Tiling, T> tiles = Tiles<Tiling, T>::cut();
-  const int64_t query_stride = int64_t{args.heads} * args.head_dim, key_stride = int64_t{args.kv_heads} * args.head_dim;
-  tiles.query.template copy<Tiling::rows>(args.query + first_row * query_stride + head * args.head_dim, query_stride,
-                                          here, args.head_dim);
-  for (int i = thread_index(); i < Tiling::rows; i += block_threads()) {
-    cp_async_16(tiles.ranges.address(i), args.ranges + (i < here ? first_row + i : 0), i < here);
-  }
+__device__ void attend_tile(const Args<T>& args, const Tiles<Tiling, T>& tiles, const QueryTile& tile) {
+  const Operands<T>& operands = args.operands;
+  tiles.query.template copy<Tiling::rows>(operands.query + operands.query_offset(tile.first_row, tile.head),
+                                          operands.query_stride(), tile.rows, operands.head_dim);
+  tiles.seen.copy(operands, tile);
   cp_async_commit_group();
-  cp_async_wait_group<0>();
-  sync_threads();
-
-  const Hull hull = Hull::of(tiles.ranges, here);
-  const auto request = [&](const KeyCursor<T, Tiling::columns>& cursor, int buffer) {
-    if (!cursor.at_end()) {
-      const int64_t offset = cursor.begin * key_stride + kv_head * args.head_dim;
-      tiles.key(buffer).template copy<Tiling::columns>(cursor.slice().key + offset, key_stride, cursor.keys(),
-                                                       args.head_dim);
-      tiles.value(buffer).template copy<Tiling::columns>(cursor.slice().value + offset, key_stride, cursor.keys(),
-                                                         args.head_dim);
-    }
-    cp_async_commit_group();
-  };
-  KeyCursor<T, Tiling::columns> next{args.slices, hull};
-  next.settle();
-  request(next, 0);
-
-  const int64_t row = first_row + thread_index() / warp_size * 16 + lane() / 4;
-  const LaneRows at{{row, row + 8}, {row < args.rows, row + 8 < args.rows}, args.heads, head};
+  const LaneRows at = LaneRows::of(operands, tile);
   RowState<Tiling> state;
   begin_rows(state, args, at);
-  for (int buffer = 0; !next.at_end(); buffer ^= 1) {
-    const auto first = static_cast<int32_t>(next.first());
-    const int keys = next.keys();
-    const bool full = next.full();
-    next.advance();
-    request(next, buffer ^ 1);
-    cp_async_wait_group<1>();
-    sync_threads();
-    if (full) {
-      attend<false>(state, tiles, buffer, args.scale, first, keys);
-    } else {
-      attend<true>(state, tiles, buffer, args.scale, first, keys);
-    }
-    sync_threads();  // before the next copy overwrites this buffer
-  }
+  cp_async_wait_group<0>();
+  sync_threads();
+  pass_over_keys(operands, tile, tiles.seen, tiles.keys, [&]<bool masked>(int buffer, const Passing& keys) {
+    attend<masked>(state, tiles, buffer, operands.scale, keys);
+  });
   finish_rows(state, args, at);
 }
 
+template <class Tiling, class T>
+__global__ void __launch_bounds__(Tiling::threads, 1) attention_forward_kernel(const Args<T> args, uint32_t items) {
+  const Tiles<Tiling, T> tiles = Tiles<Tiling, T>::cut();
+  for_each_item(items, [&](int item) { attend_tile(args, tiles, QueryTile::of<Tiling>(args.operands, item)); });
+}
+
 template <class T>
-Args<T> kernel_args(const AttentionForward& args, std::span<const KeySlice> keys, int64_t tile_rows) {
+Args<T> kernel_args(const AttentionForward& args) {
   const bool with_state = !args.state.output.empty();
-  return {.query = args.query.as<T>(),
-          .ranges = reinterpret_cast<const KeyRanges*>(args.ranges.as<int32_t>()),
-          .slices = slices_of<T>(keys),
-          .scale = args.scale,
+  return {.operands = operands_of<T>(args),
           .first = args.first,
           .last = args.last,
           .state_output = with_state ? args.state.output.as<float>() : nullptr,
           .row_max = with_state ? args.state.row_max.as<float>() : nullptr,
           .row_sum = with_state ? args.state.row_sum.as<float>() : nullptr,
           .output = args.last ? args.output.as<T>() : nullptr,
-          .log_sum = args.last ? args.log_sum.as<float>() : nullptr,
-          .rows = args.query.rows(),
-          .tiles = ceil_divide(args.query.rows(), tile_rows),
-          .heads = narrow<int>(args.query.dim(1)),
-          .kv_heads = narrow<int>(kv_heads_of(args.query, keys)),
-          .head_dim = narrow<int>(args.query.dim(2))};
+          .log_sum = args.last ? args.log_sum.as<float>() : nullptr};
 }
 
 }  // namespace
@@ -253,10 +177,10 @@ void CudaDevice::attention_forward(const AttentionForward& args, Stream stream) 
     part.keys = args.keys.subspan(begin, count);
     require_shapes(part);  // more slices than one launch takes need a state
     with_kernel_type(args.query, [&]<class T, int dims>() {
-      using Shape = Tiling<T, dims>;
-      const Args<T> kernel = kernel_args<T>(part, part.keys, Shape::rows);
-      launch(attention_forward_kernel<Shape, T>, kernel.tiles * kernel.heads, Shape::threads, Shape::shared_bytes,
-             stream_of(stream), kernel);
+      using Shape = Tiling<T, dims, 64>;
+      const int64_t items = ceil_divide(part.query.rows(), Shape::rows) * part.query.dim(1);
+      launch_over_items(attention_forward_kernel<Shape, T>, items, attention_multiprocessors_, Shape::threads,
+                        Tiles<Shape, T>::bytes, stream_of(stream), kernel_args<T>(part));
     });
   });
 }

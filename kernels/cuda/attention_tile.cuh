@@ -1,5 +1,5 @@
-// What the attention kernels share: tiles in shared memory, the two kinds of products with them, and which keys a tile
-// shows.
+// What the attention kernels compute with: tiles in shared memory, the two kinds of products with them, and which keys
+// a row sees.
 //
 // A block owns rows, 16 for each of its warps, and passes over tiles of the other side: queries over keys in the
 // forward pass and for dQ, keys over queries for dK and dV. A warp's scores lie as the mma instruction leaves them:
@@ -271,55 +271,6 @@ struct Hull {
   // Whether every row sees all of [first, last).
   [[nodiscard]] __device__ bool all_see(int64_t first, int64_t last) const {
     return (inner.begin0 <= first && last <= inner.end0) || (inner.begin1 <= first && last <= inner.end1);
-  }
-};
-
-// ---- Arguments of kernels. ----
-
-inline constexpr int most_slices = 32;  // of keys in one launch
-
-template <class T>
-struct Slice {
-  const T* key;
-  const T* value;
-  int64_t first, rows;
-};
-
-template <class T>
-struct Slices {
-  Slice<T> slice[most_slices];
-  int count;
-};
-
-// Passes over the tiles of keys of which a block sees any.
-template <class T, int columns>
-struct KeyCursor {
-  const Slices<T>& slices;
-  const Hull& hull;
-  int index = 0;      // of the slice
-  int64_t begin = 0;  // row in the slice
-
-  [[nodiscard]] __device__ bool at_end() const { return index == slices.count; }
-  [[nodiscard]] __device__ const Slice<T>& slice() const { return slices.slice[index]; }
-  [[nodiscard]] __device__ int64_t first() const { return slice().first + begin; }
-  [[nodiscard]] __device__ int keys() const {
-    const int64_t left = slice().rows - begin;
-    return left < columns ? static_cast<int>(left) : columns;
-  }
-  [[nodiscard]] __device__ bool full() const { return keys() == columns && hull.all_see(first(), first() + columns); }
-
-  // From here on to a tile that is seen.
-  __device__ void settle() {
-    for (; !at_end(); ++index, begin = 0) {
-      const int64_t next = hull.next_key(first());
-      if (next >= slice().first + slice().rows) continue;
-      begin = (next - slice().first) / columns * columns;
-      return;
-    }
-  }
-  __device__ void advance() {
-    begin += columns;
-    settle();
   }
 };
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -53,15 +54,25 @@ StreamHandle make_compute_stream(int gpu) {
   return make_stream();
 }
 
+std::optional<int> attention_multiprocessors(const DeviceOptions& options) {
+  if (options.reserved_multiprocessors == 0) return std::nullopt;
+  int all = 0;
+  ANNULUS_CUDA_CHECK(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, options.gpu));
+  return std::max(1, all - options.reserved_multiprocessors);
+}
+
 }  // namespace
 
 CudaDevice::CudaDevice(const DeviceOptions& options)
     : gpu_(options.gpu),
       stream_(make_compute_stream(gpu_)),
+      attention_multiprocessors_(attention_multiprocessors(options)),
       memory_(std::make_unique<CudaMemory>(options.poison, stream_.get())) {}
 
 CudaDevice::CudaDevice(const DeviceOptions& options, MemoryPlan plan)
-    : gpu_(options.gpu), stream_(make_compute_stream(gpu_)) {
+    : gpu_(options.gpu),
+      stream_(make_compute_stream(gpu_)),
+      attention_multiprocessors_(attention_multiprocessors(options)) {
   const StoredBytes stored = plan.stored;
   auto block = make_arena_block(plan.extent, stream_.get());
   memory_ = std::make_unique<PlannedArena>(std::move(plan), options.poison, std::move(block));
@@ -108,7 +119,8 @@ void CudaDevice::matmul(const Matmul& args, Stream stream) {
   if (args.c.empty()) return;
   const int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
   if (k == 0) {
-    if (!args.accumulate) fill_zero(args.c, stream);
+    if (!args.adds()) return fill_zero(args.c, stream);
+    if (args.addend.data() != args.c.data()) copy(args.c, args.addend, stream);
     return;
   }
   const Allocation scratch(*memory_, matmul_workspace, Purpose::workspace);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "kernels/cuda/activity_clock.h"
 #include "kernels/cuda/matmul.h"
@@ -81,6 +82,7 @@ class CudaDevice final : public Device {
   int gpu_;
   StreamHandle stream_;
   CudaActivityClock clock_{stream_.get()};
+  std::optional<int> attention_multiprocessors_;  // that attention takes at most; nothing: as many as there are
   Staging staging_;
   MatmulLibrary matmul_;
   std::unique_ptr<Memory> memory_;

@@ -52,7 +52,7 @@ uint32_t alignment(const View& view) {
 }
 
 // Sums of parts stay in float32, in a fixed order: neither additions in place nor a rounding in between.
-Preference make_preference(const View& a, const View& b, const View& c) {
+Preference make_preference(const View& a, const View& b, const View& c, const View& d) {
   cublasLtMatmulPreference_t handle = nullptr;
   ANNULUS_BLAS_CHECK(cublasLtMatmulPreferenceCreate(&handle));
   Preference preference(handle);
@@ -64,7 +64,7 @@ Preference make_preference(const View& a, const View& b, const View& c) {
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(a));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(b));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(c));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(c));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(d));
   return preference;
 }
 
@@ -87,16 +87,17 @@ MatmulLibrary::MatmulLibrary() {
 
 // cuBLASLt is column-major, where a row-major matrix is its transpose: cᵀ = op(b)ᵀ·op(a)ᵀ, so b comes first.
 void MatmulLibrary::run(const Matmul& args, void* workspace, cudaStream_t stream) {
-  const auto& [c, a, b, transpose_a, transpose_b, accumulate] = args;
+  const auto& [c, a, b, transpose_a, transpose_b, given_addend] = args;
+  const View& addend = args.adds() ? given_addend : c;  // not read where its factor is 0
   const Description description = make_description(transpose_b, transpose_a);
   const Layout first = make_layout(b), second = make_layout(a), result = make_layout(c);
-  const Key key{c.dim(0),     c.dim(1),    a.dim(transpose_a ? 0 : 1),
-                a.dtype(),    c.dtype(),   transpose_a,
-                transpose_b,  accumulate,  alignment(a),
-                alignment(b), alignment(c)};
+  const Key key{c.dim(0),     c.dim(1),     a.dim(transpose_a ? 0 : 1),
+                a.dtype(),    c.dtype(),    transpose_a,
+                transpose_b,  args.adds(),  alignment(a),
+                alignment(b), alignment(c), alignment(addend)};
   auto chosen = algorithms_.find(key);
   if (chosen == algorithms_.end()) {
-    const Preference preference = make_preference(b, a, c);
+    const Preference preference = make_preference(b, a, addend, c);
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
     ANNULUS_BLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(library_.get(), description.get(), first.get(), second.get(),
@@ -104,9 +105,9 @@ void MatmulLibrary::run(const Matmul& args, void* workspace, cudaStream_t stream
     if (found == 0) throw EnvironmentError("cuBLASLt has no algorithm for a product of " + shape_of(args));
     chosen = algorithms_.emplace(key, best.algo).first;
   }
-  const float alpha = 1, beta = accumulate ? 1 : 0;
+  const float alpha = 1, beta = args.adds() ? 1 : 0;
   ANNULUS_BLAS_CHECK(cublasLtMatmul(library_.get(), description.get(), &alpha, b.data(), first.get(), a.data(),
-                                    second.get(), &beta, c.data(), result.get(), c.data(), result.get(),
+                                    second.get(), &beta, addend.data(), result.get(), c.data(), result.get(),
                                     &chosen->second, aligned(workspace), static_cast<size_t>(matmul_scratch), stream));
 }
 

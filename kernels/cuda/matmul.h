@@ -23,9 +23,9 @@ class MatmulLibrary {
   [[nodiscard]] std::string description() const;  // "cuBLASLt 13.0.2"
 
  private:
-  // What the choice of an algorithm depends on: shapes, dtypes, transposes, whether c is read, and the alignment of the
-  // operands.
-  using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, bool, uint32_t, uint32_t, uint32_t>;
+  // What the choice of an algorithm depends on: shapes, dtypes, transposes, whether something is added, and the alignment
+  // of the operands.
+  using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, bool, uint32_t, uint32_t, uint32_t, uint32_t>;
 
   Handle<cublasLtHandle_t, cublasLtDestroy> library_;
   std::map<Key, cublasLtMatmulAlgo_t> algorithms_;  // as they were chosen at the first call of their kind

@@ -75,18 +75,20 @@ __device__ void differentiate_row(const NormBackward<T, G>& args, int64_t row, f
                                   const SharedArray<float>& recent) {
   const float rstd = args.rstd[row];
   for (int64_t i = thread_index() * N; i < args.width; i += block_threads() * N) {
-    float dy[N], x[N], w[N], dx[N];
+    float dy[N], x[N], w[N], dx[N], dw[N];
     load(dy, args.output_gradient + row * args.width + i);
     load(x, args.input + row * args.width + i);
     load(w, args.weight + i);
     load(dx, args.input_gradient + row * args.width + i);
+    load(dw, recent.address(static_cast<int>(i)));
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const float normalised = x[j] * rstd;
-      recent[static_cast<int>(i) + j] += dy[j] * normalised;
+      dw[j] += dy[j] * normalised;
       dx[j] += rstd * (dy[j] * w[j] - normalised * mean);
     }
     store(args.input_gradient + row * args.width + i, dx);
+    store(recent.address(static_cast<int>(i)), dw);
   }
 }
 
@@ -101,16 +103,21 @@ __global__ void rms_norm_backward_kernel(NormBackward<T, G> args) {
   for (int64_t first = begin; first < end; first += rows_in_float32) {
     const int64_t last = first + rows_in_float32 < end ? first + rows_in_float32 : end;
     for (int64_t i = thread_index() * N; i < args.width; i += block_threads() * N) {
-      for (int j = 0; j < N; ++j) recent[static_cast<int>(i) + j] = 0;
+      const float zeros[N] = {};
+      store(recent.address(static_cast<int>(i)), zeros);
     }
     for (int64_t row = first; row < last; ++row) {
       const float mean = mean_along<N>(args, row, scratch.part(static_cast<int>(row % 2) * most_warps, most_warps));
       differentiate_row<N>(args, row, mean, recent);
     }
     for (int64_t i = thread_index() * N; i < args.width; i += block_threads() * N) {
-      for (int j = 0; j < N; ++j) {
-        partial[i + j] = (first == begin ? 0.0 : partial[i + j]) + static_cast<double>(recent[static_cast<int>(i) + j]);
-      }
+      float addend[N];
+      double sum[N] = {};
+      load(addend, recent.address(static_cast<int>(i)));
+      if (first > begin) load(sum, partial + i);
+#pragma unroll
+      for (int j = 0; j < N; ++j) sum[j] += static_cast<double>(addend[j]);
+      store(partial + i, sum);
     }
   }
 }

@@ -11,13 +11,16 @@
 
 namespace annulus::cuda {
 
-template <class T>
-using Number = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
 // `bytes` bytes that one instruction moves, or two for 32.
 template <int bytes>
 struct alignas(bytes < 16 ? bytes : 16) Words {
   uint32_t word[bytes / 4];
+};
+
+// The same for float32 and float64.
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Elements {
+  T element[N];
 };
 
 template <int N>
@@ -37,10 +40,7 @@ __device__ inline void load(float (&to)[N], const bfloat16* from) {
 // float to float and double to double
 template <class T, int N>
 __device__ inline void load(T (&to)[N], const T* from) {
-  struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Elements {
-    T element[N];
-  };
-  const auto elements = *reinterpret_cast<const Elements*>(from);
+  const auto elements = *reinterpret_cast<const Elements<T, N>*>(from);
 #pragma unroll
   for (int i = 0; i < N; ++i) to[i] = elements.element[i];
 }
@@ -57,15 +57,12 @@ __device__ inline void store(bfloat16* to, const float (&from)[N]) {
   }
 }
 
-template <int N>
-__device__ inline void store(float* to, const float (&from)[N]) {
-  struct alignas(N < 4 ? 4 * N : 16) Elements {
-    float element[N];
-  };
-  Elements elements;
+template <class T, int N>
+__device__ inline void store(T* to, const T (&from)[N]) {
+  Elements<T, N> elements;
 #pragma unroll
   for (int i = 0; i < N; ++i) elements.element[i] = from[i];
-  *reinterpret_cast<Elements*>(to) = elements;
+  *reinterpret_cast<Elements<T, N>*>(to) = elements;
 }
 
 // Calls body.operator()<N>() with the widest N there is a 16-byte access for: `elements` is a multiple of it and each

@@ -6,6 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
+// A thread for each column: there are too few of them to let one have two.
 __global__ void add_partial_rows_kernel(float* total, const double* partials, int64_t parts, int64_t width) {
   const int64_t column = block_index() * block_threads() + thread_index();
   if (column >= width) return;

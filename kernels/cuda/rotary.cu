@@ -137,18 +137,23 @@ __device__ void differentiate_head(const HeadBackward<T>& args, int64_t head, bo
   }
   const float mean = sum_over_lanes(dot, args.lanes) / static_cast<float>(2 * args.half);
   for (int64_t i = lane * N; i < args.half && here; i += args.lanes * N) {
+    const int at = static_cast<int>(i), half = static_cast<int>(args.half);
     const Pair<N> dy = rotated_back<N>(args, head, i);
-    Pair<N> x, w;
+    Pair<N> x, w, dw;
     x.load_from(args.input + head * 2 * args.half + i, args.half);
     w.load_from(args.weight + i, args.half);
+    load(dw.a, recent.address(at));
+    load(dw.b, recent.address(at + half));
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const float a = x.a[j] * rstd, b = x.b[j] * rstd;
-      recent[static_cast<int>(i) + j] += dy.a[j] * a;
-      recent[static_cast<int>(i + args.half) + j] += dy.b[j] * b;
+      dw.a[j] += dy.a[j] * a;
+      dw.b[j] += dy.b[j] * b;
       x.a[j] = rstd * (dy.a[j] * w.a[j] - a * mean);
       x.b[j] = rstd * (dy.b[j] * w.b[j] - b * mean);
     }
+    store(recent.address(at), dw.a);
+    store(recent.address(at + half), dw.b);
     x.store_to(args.input_gradient + head * 2 * args.half + i, args.half);
   }
 }

@@ -64,7 +64,7 @@ void PlanDevice::matmul(const Matmul& args, Stream /*stream*/) {
   const Matmul& m = args;
   const ProductShape shape = {
       m.a.dim(0),    m.a.dim(1),    m.b.dim(0),  m.b.dim(1), number_of(m.a.dtype()), number_of(m.c.dtype()),
-      m.transpose_a, m.transpose_b, m.accumulate};
+      m.transpose_a, m.transpose_b, m.adds()};
   use_workspace(remembered(product_workspaces_, shape, [&] { return workspace_->matmul(args); }));
   const int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
   operations_.matmul += 2 * static_cast<double>(args.c.elements()) * static_cast<double>(k);

@@ -76,12 +76,12 @@ void DecoderLayer::forward(const View& output, const LayerKept& kept, LayerWork&
   leave_attention(kept, work, weights, stream);  // 5. and 6.
   if (!rule_.keeps_work()) release({&work.input_rstd, &work.attended, &work.log_sum});
   const int64_t rows = output.rows(), tile = mlp_rows(rows);
-  device_.copy(output, work.middle, stream);
   for (int64_t begin = 0; begin < rows; begin += tile) {
     const int64_t end = std::min(rows, begin + tile);
     mlp_inside(work, weights, begin, end, stream);  // 7.
     // 8. Back into the residual stream.
-    linear(device_, output.slice(begin, end), work.activated->slice(0, end - begin), weights.down, true, stream);
+    linear(device_, output.slice(begin, end), work.activated->slice(0, end - begin), weights.down,
+           work.middle->slice(begin, end), stream);
   }
 }
 
@@ -109,9 +109,9 @@ void DecoderLayer::project(const LayerKept& kept, LayerWork& work, const LayerPa
     // 1. Normalise.
     const Tensor normed = normed_input(kept, work, weights, stream);
     // 2. Queries, keys and values.
-    linear(device_, work.query_raw, normed, weights.query, false, stream);
-    linear(device_, work.key_raw, normed, weights.key, false, stream);
-    linear(device_, work.value, normed, weights.value, false, stream);
+    linear(device_, work.query_raw, normed, weights.query, {}, stream);
+    linear(device_, work.key_raw, normed, weights.key, {}, stream);
+    linear(device_, work.value, normed, weights.value, {}, stream);
   }
   // 3. Normalise and rotate each head.
   device_.head_norm_rotary_forward({.output = work.query,
@@ -147,8 +147,7 @@ void DecoderLayer::leave_attention(const LayerKept& kept, LayerWork& work, const
                                    Stream stream) const {
   take_mlp_work(work, kept.input);
   // 5. Back into the residual stream.
-  device_.copy(work.middle, kept.input, stream);
-  linear(device_, work.middle, attended(kept, work), weights.output, true, stream);
+  linear(device_, work.middle, attended(kept, work), weights.output, kept.input, stream);
   // 6. Normalise for the gated MLP.
   device_.rms_norm_forward({.output = work.middle_normed,
                             .rstd = work.middle_rstd,
@@ -162,7 +161,7 @@ void DecoderLayer::mlp_inside(LayerWork& work, const LayerParameters& weights, i
                               Stream stream) const {
   // 7. Gate and up, and the gate's activation.
   const View gate_up = work.gate_up->slice(0, end - begin);
-  linear(device_, gate_up, work.middle_normed->slice(begin, end), weights.gate_up, false, stream);
+  linear(device_, gate_up, work.middle_normed->slice(begin, end), weights.gate_up, {}, stream);
   device_.swiglu_forward(work.activated->slice(0, end - begin), gate_up, stream);
 }
 
@@ -186,10 +185,10 @@ void DecoderLayer::mlp_backward(const View& residual_gradient, LayerWork& work, 
     const View inner_gradient = activated_gradient->slice(0, count);
     const View gate_up = work.gate_up->slice(0, count);  // becomes its gradient: nobody needs the values after this
     linear_weight_gradient(device_, gradients.down, output_gradient, work.activated->slice(0, count), stream);
-    linear_input_gradient(device_, inner_gradient, output_gradient, weights.down, false, stream);
+    linear_input_gradient(device_, inner_gradient, output_gradient, weights.down, {}, stream);
     device_.swiglu_backward(gate_up, inner_gradient, gate_up, stream);
     linear_weight_gradient(device_, gradients.gate_up, gate_up, work.middle_normed->slice(begin, end), stream);
-    linear_input_gradient(device_, normed_gradient->slice(begin, end), gate_up, weights.gate_up, false, stream);
+    linear_input_gradient(device_, normed_gradient->slice(begin, end), gate_up, weights.gate_up, {}, stream);
   }
   device_.rms_norm_backward({.input_gradient = residual_gradient,
                              .weight_gradient = gradients.mlp_norm,
@@ -211,7 +210,7 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
   // 5. The residual branch: gradient of what attention gave.
   Tensor attended_gradient = room(queries, dtype);
   linear_weight_gradient(device_, gradients.output, residual_gradient, attended(kept, work), stream);
-  linear_input_gradient(device_, attended_gradient, residual_gradient, weights.output, false, stream);
+  linear_input_gradient(device_, attended_gradient, residual_gradient, weights.output, {}, stream);
   // 4. Around the ring again.
   const Tensor delta = room(log_sum(kept, work).shape(), DType::float32);
   device_.attention_delta(delta, attended(kept, work), attended_gradient, stream);
@@ -261,9 +260,9 @@ void DecoderLayer::attention_backward(const View& residual_gradient, const Layer
   linear_weight_gradient(device_, gradients.key, key_raw_gradient, normed, stream);
   linear_weight_gradient(device_, gradients.value, value_raw_gradient, normed, stream);
   const Tensor normed_gradient = room(residual_gradient.shape(), DType::float32);  // of three terms
-  linear_input_gradient(device_, normed_gradient, query_raw_gradient, weights.query, false, stream);
-  linear_input_gradient(device_, normed_gradient, key_raw_gradient, weights.key, true, stream);
-  linear_input_gradient(device_, normed_gradient, value_raw_gradient, weights.value, true, stream);
+  linear_input_gradient(device_, normed_gradient, query_raw_gradient, weights.query, {}, stream);
+  linear_input_gradient(device_, normed_gradient, key_raw_gradient, weights.key, normed_gradient, stream);
+  linear_input_gradient(device_, normed_gradient, value_raw_gradient, weights.value, normed_gradient, stream);
   // 1. Through the norm, into the residual stream.
   device_.rms_norm_backward({.input_gradient = residual_gradient,
                              .weight_gradient = gradients.input_norm,

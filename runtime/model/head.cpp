@@ -25,7 +25,7 @@ void head_loss(Device& device, const ModelConfig& model, const View& input, cons
     const int64_t end = std::min(rows, begin + tile);
     const View tile_logits = logits->slice(0, end - begin);  // (tile, vocabulary), then its gradient
     const View tile_losses = losses->slice(0, end - begin);
-    linear(device, tile_logits, normed->slice(begin, end), weights.projection, false, stream);
+    linear(device, tile_logits, normed->slice(begin, end), weights.projection, {}, stream);
     device.cross_entropy({.logits = tile_logits,
                           .losses = tile_losses,
                           .labels = batch.answers->slice(begin, end),
@@ -33,7 +33,7 @@ void head_loss(Device& device, const ModelConfig& model, const View& input, cons
                          stream);
     device.sum(loss, tile_losses, stream);
     linear_weight_gradient(device, gradients.projection, tile_logits, normed->slice(begin, end), stream);
-    linear_input_gradient(device, normed_gradient->slice(begin, end), tile_logits, weights.projection, false, stream);
+    linear_input_gradient(device, normed_gradient->slice(begin, end), tile_logits, weights.projection, {}, stream);
   }
   device.fill_zero(input_gradient, stream);
   device.rms_norm_backward({.input_gradient = input_gradient,

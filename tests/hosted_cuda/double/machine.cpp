@@ -15,6 +15,7 @@ namespace {
 thread_local int device_of_thread = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int64_t synchronisations = 0;
+thread_local int64_t blocks_of_thread = 0;
 
 std::atomic<uint64_t>& shared_seed() {
   static std::atomic<uint64_t> seed = [] {
@@ -91,6 +92,9 @@ cudaError_t locate(const void* address, size_t bytes, Range& range) {
 void count_host_synchronisation() {
   ++synchronisations;
 }
+void count_launched_blocks(int64_t blocks) {
+  blocks_of_thread += blocks;
+}
 
 void set_seed(uint64_t seed) {
   shared_seed() = seed;
@@ -112,6 +116,9 @@ void set_one_kernel_at_a_time(bool on) {
 }
 void set_nccl_timeout(std::chrono::milliseconds timeout) {
   set(&Machine::nccl_timeout, timeout);
+}
+int64_t launched_blocks() {
+  return blocks_of_thread;
 }
 int64_t host_synchronisations() {
   return synchronisations;

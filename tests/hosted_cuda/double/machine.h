@@ -64,5 +64,6 @@ cudaError_t sticky();
 cudaError_t locate(const void* address, size_t bytes, Range& range);
 
 void count_host_synchronisation();
+void count_launched_blocks(int64_t blocks);
 
 }  // namespace annulus::hosted

@@ -99,6 +99,14 @@ cudaError_t check_same_device(cudaStream_t stream) {
                                                   " while the thread's is " + std::to_string(current_device()));
 }
 
+// How many bytes of dynamic shared memory a kernel may have.
+int allowed_shared_bytes(const void* kernel) {
+  Machine& machine = Machine::instance();
+  const std::scoped_lock lock(machine.mutex);
+  const auto found = machine.dynamic_shared_bytes.find(kernel);
+  return std::max(48 << 10, found == machine.dynamic_shared_bytes.end() ? 0 : found->second);
+}
+
 cudaError_t check_launch(const cudaLaunchConfig_t& config, const void* address) {
   const dim3 &grid = config.gridDim, &block = config.blockDim;
   if (grid.y != 1 || grid.z != 1 || block.y != 1 || block.z != 1) {
@@ -109,13 +117,7 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config, const void* address) 
                                                    std::to_string(block.x) + " threads; the hosted device takes " +
                                                    std::to_string(most_threads) + " threads at most");
   }
-  Machine& machine = Machine::instance();
-  int allowed = 48 << 10;
-  {
-    const std::scoped_lock lock(machine.mutex);
-    const auto found = machine.dynamic_shared_bytes.find(address);
-    if (found != machine.dynamic_shared_bytes.end()) allowed = std::max(allowed, found->second);
-  }
+  const int allowed = allowed_shared_bytes(address);
   if (config.dynamicSmemBytes <= static_cast<size_t>(allowed)) return cudaSuccess;
   return fail(cudaErrorInvalidValue, std::to_string(config.dynamicSmemBytes) + " bytes of shared memory where " +
                                          std::to_string(allowed) + " are allowed to the kernel");
@@ -128,6 +130,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* address, std::f
   RETURN_IF_FAILED(check(config.stream));
   RETURN_IF_FAILED(check_same_device(config.stream));
   RETURN_IF_FAILED(check_launch(config, address));
+  count_launched_blocks(config.gridDim.x);
   cudaStream_t stream = config.stream;
   stream->enqueue(Kind::kernel, [stream, kernel = std::move(kernel), blocks = config.gridDim.x,
                                  threads = config.blockDim.x, shared = config.dynamicSmemBytes] {
@@ -157,6 +160,17 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   Machine& machine = Machine::instance();
   const std::scoped_lock lock(machine.mutex);
   machine.dynamic_shared_bytes[function] = value;
+  return cudaSuccess;
+}
+
+// By threads and shared memory, of which each block takes 1 KiB for itself, as on an A100; there are no registers here.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int threads,
+                                                          size_t shared_bytes) {
+  const Hidden hidden;
+  if (threads < 1 || threads > most_threads || shared_bytes > static_cast<size_t>(allowed_shared_bytes(function))) {
+    return fail(cudaErrorInvalidValue, "the occupancy of a kernel that cannot be launched in this way");
+  }
+  *blocks = std::min({32, 2048 / threads, (164 << 10) / (static_cast<int>(shared_bytes) + 1024)});
   return cudaSuccess;
 }
 

@@ -28,7 +28,7 @@ TEST_F(CudaDeviceErrors, NoGpuIsNoneAndCannotBeUsed) {
   EXPECT_EQ(cuda_device_count(), 0);
   expect_says(message_of<EnvironmentError>([] { make_cuda_device({}); }),
               {"no CUDA-capable device", "cudaErrorNoDevice", "device.cpp:"});
-  expect_says(message_of<EnvironmentError>([] { cuda_available_bytes(0); }), {"cudaErrorNoDevice"});
+  expect_says(message_of<EnvironmentError>([] { cuda_memory(0); }), {"cudaErrorNoDevice"});
 }
 
 TEST_F(CudaDeviceErrors, MoreRanksThanGpusAreToldWhatToDo) {
@@ -44,10 +44,10 @@ TEST_F(CudaDeviceErrors, AGpuThatIsTooOldIsRefused) {
 }
 
 TEST_F(CudaDeviceErrors, WhatIsAvailableIsWhatNobodyHasTaken) {
-  const int64_t before = cuda_available_bytes(1);
+  const int64_t before = cuda_memory(1).available;
   const std::unique_ptr<Device> device = make_cuda_device({.gpu = 1});
   const Tensor tensor = device->allocate({1024}, DType::float32, Purpose::mlp);
-  EXPECT_EQ(cuda_available_bytes(1), before - 4096);
+  EXPECT_EQ(cuda_memory(1).available, before - 4096);
 }
 
 TEST_F(CudaDeviceErrors, AnArenaThatDoesNotFitIsRefused) {

@@ -7,35 +7,12 @@
 
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/gemm_in_float32.h"
-#include "tests/kernels/devices.h"
+#include "tests/kernels/product.h"
 
 namespace annulus::cpu {
 namespace {
 
 using namespace annulus::testing;
-
-// Op(A)·op(B) in float64, plus c where accumulated; stored matrices are dense.
-Numbers product(const Matmul& args, const Numbers& a, const Numbers& b, const Numbers& c) {
-  const int64_t m = args.c.dim(0);
-  const int64_t n = args.c.dim(1);
-  const int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
-  Numbers result(static_cast<size_t>(m * n));
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      double sum = args.accumulate ? c[static_cast<size_t>(i * n + j)] : 0;
-      for (int64_t l = 0; l < k; ++l) {
-        sum += a[static_cast<size_t>(args.transpose_a ? l * m + i : i * k + l)] *
-               b[static_cast<size_t>(args.transpose_b ? j * k + l : l * n + j)];
-      }
-      result[static_cast<size_t>(i * n + j)] = sum;
-    }
-  }
-  return result;
-}
-
-Shape matrix(int64_t rows, int64_t columns, bool transposed) {
-  return transposed ? Shape{columns, rows} : Shape{rows, columns};
-}
 
 // 2·2500·1024·1024 operations are more than one block: the rows are computed in parts, and progress is made between
 // them.
@@ -96,8 +73,12 @@ void check_gemm_in_float32(int threads, const Shape& mnk, DType c_dtype, int fla
   const Tensor wide_a = wide(a_shape, DType::bfloat16, numbers_of(device, a));
   const Tensor wide_b = wide(b_shape, DType::bfloat16, numbers_of(device, b));
   const Tensor wide_c = wide({m, n}, c_dtype, c_numbers);
-  const Matmul args{
-      .c = c, .a = a, .b = b, .transpose_a = transpose_a, .transpose_b = transpose_b, .accumulate = accumulate};
+  const Matmul args{.c = c,
+                    .a = a,
+                    .b = b,
+                    .transpose_a = transpose_a,
+                    .transpose_b = transpose_b,
+                    .addend = accumulate ? c.view() : View()};
   const Numbers expected = product(args, numbers_of(device, a), numbers_of(device, b), numbers_of(device, c));
 
   omp_set_num_threads(threads);

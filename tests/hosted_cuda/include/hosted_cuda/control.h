@@ -29,6 +29,9 @@ std::string last_fault();
 // Takes back the error that sticks to every device after a kernel has failed, which a process cannot on a GPU.
 void forget_faults();
 
+// How many blocks of kernels this thread has launched so far.
+int64_t launched_blocks();
+
 // How often this thread has waited for a device: synchronising calls, and copies into pageable memory.
 int64_t host_synchronisations();
 
