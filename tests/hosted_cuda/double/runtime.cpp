@@ -228,11 +228,14 @@ cudaError_t cudaDeviceSynchronize() {
   const Hidden hidden;
   std::vector<std::shared_ptr<Completion>> completions;
   Machine& machine = Machine::instance();
-  std::unique_lock lock(machine.mutex);
-  const std::set<cudaStream_t> streams = machine.devices[current_device()].streams;
-  lock.unlock();
   count_host_synchronisation();
-  for (cudaStream_t stream : streams) completions.push_back(stream->record());
+  {
+    // Another thread may destroy its streams meanwhile: those that are still listed take the marker first.
+    const std::scoped_lock lock(machine.mutex);
+    for (cudaStream_t stream : machine.devices[current_device()].streams) {
+      completions.push_back(stream->record_in_order());
+    }
+  }
   for (const auto& completion : completions) completion->wait();
   return sticky();
 }

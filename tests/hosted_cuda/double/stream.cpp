@@ -17,13 +17,17 @@ CUstream_st::CUstream_st(int device, int number) : device_(device), number_(numb
 }
 
 void CUstream_st::enqueue(Kind kind, std::function<void()> run) {
+  const std::scoped_lock order(Machine::instance().mutex);  // over both, so that tickets are in the order of every queue
+  enqueue_in_order(kind, std::move(run));
+}
+
+void CUstream_st::enqueue_in_order(Kind kind, std::function<void()> run) {
   Work work{kind, std::move(run), 0, std::make_unique<char>()};
   {
     const Shown shown;
     annulus::hosted::release(work.promise.get());
   }
   Machine& machine = Machine::instance();
-  const std::scoped_lock order(machine.mutex);  // over both, so that tickets are in the order of every queue
   if (kind == Kind::kernel) work.ticket = machine.devices[device_].launched++;
   const std::scoped_lock lock(mutex_);
   queue_.push_back(std::move(work));
@@ -33,6 +37,12 @@ void CUstream_st::enqueue(Kind kind, std::function<void()> run) {
 std::shared_ptr<Completion> CUstream_st::record() {
   auto completion = std::make_shared<Completion>();
   enqueue(Kind::marker, [completion] { completion->complete(); });
+  return completion;
+}
+
+std::shared_ptr<Completion> CUstream_st::record_in_order() {
+  auto completion = std::make_shared<Completion>();
+  enqueue_in_order(Kind::marker, [completion] { completion->complete(); });
   return completion;
 }
 

@@ -26,9 +26,11 @@ struct CUstream_st {
 
   // `work` runs in its turn, under Hidden, and after what the calling thread did before this.
   void enqueue(Kind kind, std::function<void()> work);
+  void enqueue_in_order(Kind kind, std::function<void()> work);  // while the machine's mutex is held
 
   // Completed when all that has been queued so far has run.
   std::shared_ptr<annulus::hosted::Completion> record();
+  std::shared_ptr<annulus::hosted::Completion> record_in_order();  // while the machine's mutex is held
   [[nodiscard]] bool idle();
 
   // Runs what is queued, then ends the thread and deletes the stream.
