@@ -17,7 +17,8 @@ CUstream_st::CUstream_st(int device, int number) : device_(device), number_(numb
 }
 
 void CUstream_st::enqueue(Kind kind, std::function<void()> run) {
-  const std::scoped_lock order(Machine::instance().mutex);  // over both, so that tickets are in the order of every queue
+  // Over ticket and queue, so that tickets are in the order of every queue.
+  const std::scoped_lock order(Machine::instance().mutex);
   enqueue_in_order(kind, std::move(run));
 }
 
