@@ -15,6 +15,7 @@
 #include "launcher/device_choice.h"
 #include "launcher/print.h"
 #include "launcher/progress.h"
+#include "runtime/metrics.h"
 
 namespace annulus {
 namespace {
@@ -53,14 +54,15 @@ MeasuredCount seat_of(int ranks, const Settings& settings) {
 // The last line of a log that says why its run ended.
 std::string last_error(const fs::path& log) {
   std::ifstream file(log);
+  const std::string beginning = "annulus: error: ";
   std::string error;
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("annulus: error:")) error = line.substr(line.find(':', 8) + 2);
+    if (line.starts_with(beginning)) error = line.substr(beginning.size());
   }
   return error;
 }
 
-std::vector<MeasuredStep> run(const CompareArguments& arguments, int ranks, const fs::path& folder) {
+std::vector<StepReport> run(const CompareArguments& arguments, int ranks, const fs::path& folder) {
   const fs::path output = folder / fmt::format("{}-ranks", ranks);
   const fs::path log = output.string() + ".log";
   std::vector<std::string> words = {"train", arguments.config.string()};

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "kernels/error.h"
@@ -18,25 +17,28 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Over the steps whose time counts.
+// Σ figure(step) a second, over the steps whose time counts; median of the runs.
 template <class Figure>
-double sum(const std::vector<MeasuredStep>& run, Figure figure) {
-  double total = 0;
-  for (size_t i = 1; i < run.size(); ++i) total += static_cast<double>(run[i].*figure);
-  return total;
+double per_second(const MeasuredCount& count, Figure figure) {
+  std::vector<double> rates;
+  for (const auto& run : count.runs) {
+    double total = 0, seconds = 0;
+    for (size_t i = 1; i < run.size(); ++i) total += figure(run[i]), seconds += run[i].seconds;
+    rates.push_back(total / seconds);
+  }
+  return median(std::move(rates));
 }
 
-// Of `ratio(run)` over the runs.
-template <class Ratio>
-double median_of(const MeasuredCount& count, Ratio ratio) {
-  std::vector<double> values;
-  for (const auto& run : count.runs) values.push_back(ratio(run));
-  return median(std::move(values));
+// Of the rank with the most.
+double exposed_seconds(const StepReport& step) {
+  double most = 0;
+  for (const StepReport::Seconds& rank : step.ranks) most = std::max(most, rank.exposed);
+  return most;
 }
 
 // The largest relative difference of a figure between any run and the baseline's first.
-double difference(const MeasuredCount& count, const MeasuredCount& baseline, double MeasuredStep::*figure) {
-  const std::vector<MeasuredStep>& expected = baseline.runs.front();
+double difference(const MeasuredCount& count, const MeasuredCount& baseline, double StepReport::*figure) {
+  const std::vector<StepReport>& expected = baseline.runs.front();
   double most = 0;
   for (const auto& run : count.runs) {
     require(run.size() == expected.size(), "runs that are compared have the same steps");
@@ -50,42 +52,17 @@ double difference(const MeasuredCount& count, const MeasuredCount& baseline, dou
 
 ComparedCount figures_of(const MeasuredCount& count, const MeasuredCount& baseline) {
   ComparedCount result = {.ranks = count.ranks, .processors = count.processors, .shared = count.shared};
-  result.tokens_per_second = median_of(
-      count, [](const auto& run) { return sum(run, &MeasuredStep::tokens) / sum(run, &MeasuredStep::seconds); });
-  result.exposed = median_of(count, [](const auto& run) {
-    return sum(run, &MeasuredStep::exposed_seconds) / sum(run, &MeasuredStep::seconds);
-  });
+  result.tokens_per_second = per_second(count, [](const StepReport& step) { return static_cast<double>(step.tokens); });
+  result.exposed = per_second(count, exposed_seconds);
   for (const auto& run : count.runs) {
-    for (const MeasuredStep& step : run) result.peak_bytes = std::max(result.peak_bytes, step.peak_bytes);
+    for (const StepReport& step : run) result.peak_bytes = std::max(result.peak_bytes, step.peak_bytes);
   }
-  result.loss_difference = difference(count, baseline, &MeasuredStep::loss);
-  result.grad_norm_difference = difference(count, baseline, &MeasuredStep::grad_norm);
+  result.loss_difference = difference(count, baseline, &StepReport::loss);
+  result.grad_norm_difference = difference(count, baseline, &StepReport::grad_norm);
   return result;
 }
 
 }  // namespace
-
-std::vector<MeasuredStep> read_metrics(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::vector<MeasuredStep> steps;
-  for (std::string line; std::getline(file, line);) {
-    try {
-      const nlohmann::json step = nlohmann::json::parse(line);
-      const auto exposed = step.at("exposed_seconds").get<std::vector<double>>();
-      steps.push_back({.loss = step.at("loss"),
-                       .grad_norm = step.at("grad_norm"),
-                       .tokens = step.at("tokens"),
-                       .seconds = step.at("seconds"),
-                       .exposed_seconds = exposed.empty() ? 0 : *std::max_element(exposed.begin(), exposed.end()),
-                       .peak_bytes = step.at("peak_bytes")});
-    } catch (const nlohmann::json::exception& error) {
-      throw DataError(
-          fmt::format("'{}' line {} is no step of a run: {}", path.string(), steps.size() + 1, error.what()));
-    }
-  }
-  if (steps.empty()) throw DataError(fmt::format("'{}' has no step", path.string()));
-  return steps;
-}
 
 std::vector<ComparedCount> compare(const std::vector<MeasuredCount>& counts) {
   std::vector<ComparedCount> results;

@@ -2,30 +2,19 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "runtime/run.h"
+
 namespace annulus {
-
-// A step as its run's metrics.jsonl has it.
-struct MeasuredStep {
-  double loss = 0, grad_norm = 0;
-  int64_t tokens = 0;
-  double seconds = 0;
-  double exposed_seconds = 0;  // of the rank with the most
-  int64_t peak_bytes = 0;
-};
-
-// Throws DataError naming the file and the line where that is not what a run writes.
-std::vector<MeasuredStep> read_metrics(const std::filesystem::path& path);
 
 // All runs of one rank count. The first step of each warms up: its time is not counted.
 struct MeasuredCount {
   int ranks = 1;
   int processors = 1;   // cores or GPUs the ranks had together
   bool shared = false;  // there were fewer than the ranks' threads
-  std::vector<std::vector<MeasuredStep>> runs = {};
+  std::vector<std::vector<StepReport>> runs = {};
 };
 
 struct ComparedCount {

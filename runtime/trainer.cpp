@@ -44,7 +44,7 @@ StepReport Trainer::step(int64_t step) {
   const Tensor totals = device_.allocate({figures}, DType::float64, Purpose::staging);
   const Tensor norm = device_.allocate({1}, DType::float64, Purpose::staging);
   const Tensor scale = device_.allocate({1}, DType::float32, Purpose::staging);
-  const Tensor seconds = device_.allocate({transport_.size(), 3}, DType::float64, Purpose::staging);
+  const Tensor seconds = device_.allocate({transport_.size(), seconds_of_rank}, DType::float64, Purpose::staging);
   const View own = rows->slice(transport_.rank(), transport_.rank() + 1).flat();
   const auto figure = [](const View& view, Figure index) { return view.slice(index, index + 1); };
 

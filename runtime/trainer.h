@@ -45,7 +45,9 @@ class Trainer {
     double norm = 0;
   };
 
-  // rows (ranks, 3) float64: what every rank spent of the step that just ended, after `elapsed` seconds here.
+  static constexpr int64_t seconds_of_rank = sizeof(StepReport::Seconds) / sizeof(double);
+  // rows (ranks, seconds_of_rank) float64: what every rank spent of the step that just ended, after `elapsed` seconds
+  // here.
   std::vector<StepReport::Seconds> gather_seconds(const View& rows, double elapsed);
   void accumulate_gradients(int64_t step, const View& own_figures);
   [[nodiscard]] std::vector<std::optional<Sequence>> read_sequences(int64_t step, int64_t micro_batch) const;

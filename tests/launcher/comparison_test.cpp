@@ -3,44 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <string>
-
-#include "kernels/error.h"
-#include "tests/support/temporary_directory.h"
+#include <vector>
 
 namespace annulus {
 namespace {
 
-constexpr const char* step_line =
-    R"({"step":1,"loss":2.5,"grad_norm":0.5,"learning_rate":0.1,"label_tokens":7,"tokens":8,"seconds":0.5,)"
-    R"("tokens_per_second":16.0,"peak_bytes":4096,"attention_seconds":[0.25,0.25],"compute_seconds":[0.2,0.1],)"
-    R"("exposed_seconds":[0.05,0.15]})";
-
 // Warm-up, then two steps.
-std::vector<MeasuredStep> run_of(double seconds, double exposed, double loss = 2, int64_t peak = 100) {
-  return {{.loss = 3, .grad_norm = 1, .tokens = 1000, .seconds = 100, .exposed_seconds = 90, .peak_bytes = peak},
-          {.loss = loss, .grad_norm = 1, .tokens = 60, .seconds = seconds, .exposed_seconds = exposed},
-          {.loss = 2, .grad_norm = 2, .tokens = 40, .seconds = seconds, .exposed_seconds = exposed}};
-}
-
-TEST(Comparison, ReadsWhatARunWrites) {
-  const TemporaryDirectory folder;
-  const auto steps = read_metrics(folder.write("metrics.jsonl", std::string(step_line) + "\n" + step_line + "\n"));
-  ASSERT_EQ(steps.size(), 2U);
-  EXPECT_EQ(steps[1].loss, 2.5);
-  EXPECT_EQ(steps[1].grad_norm, 0.5);
-  EXPECT_EQ(steps[1].tokens, 8);
-  EXPECT_EQ(steps[1].seconds, 0.5);
-  EXPECT_EQ(steps[1].exposed_seconds, 0.15);
-  EXPECT_EQ(steps[1].peak_bytes, 4096);
-}
-
-TEST(Comparison, NamesTheLineThatIsNoStep) {
-  const TemporaryDirectory folder;
-  const auto cut = folder.write("cut.jsonl", std::string(step_line) + "\n" + std::string(step_line).substr(0, 50));
-  expect_says(message_of<DataError>([&] { read_metrics(cut); }), {"cut.jsonl' line 2"});
-  const auto empty = folder.write("empty.jsonl", "");
-  expect_says(message_of<DataError>([&] { read_metrics(empty); }), {"empty.jsonl' has no step"});
+std::vector<StepReport> run_of(double seconds, double exposed, double loss = 2, int64_t peak = 100) {
+  const auto step = [](double step_loss, double norm, int64_t tokens, double time, double hidden_by_nothing) {
+    return StepReport{.loss = step_loss,
+                      .grad_norm = norm,
+                      .tokens = tokens,
+                      .seconds = time,
+                      .ranks = {{.exposed = hidden_by_nothing}, {.exposed = hidden_by_nothing / 2}}};
+  };
+  std::vector<StepReport> steps = {step(3, 1, 1000, 100, 90), step(loss, 1, 60, seconds, exposed),
+                                   step(2, 2, 40, seconds, exposed)};
+  steps.front().peak_bytes = peak;
+  return steps;
 }
 
 TEST(Comparison, CountsNoWarmUpAndTakesMedians) {

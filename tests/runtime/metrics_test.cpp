@@ -37,6 +37,38 @@ TEST(MetricsFile, HasALineAStepAsSoonAsItIsWritten) {
   EXPECT_EQ(bytes_of(folder / "metrics.jsonl"), line + line);
 }
 
+TEST(MetricsFile, IsReadAsItWasWritten) {
+  const TemporaryDirectory folder;
+  MetricsFile file(folder / "metrics.jsonl");
+  file.write(report);
+  file.write(report);
+  const std::vector<StepReport> steps = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(steps.size(), 2U);
+  EXPECT_EQ(steps[1].step, 3);
+  EXPECT_EQ(steps[1].loss, 2.5);
+  EXPECT_EQ(steps[1].grad_norm, 0.1);
+  EXPECT_EQ(steps[1].learning_rate, 1e-4);
+  EXPECT_EQ(steps[1].label_tokens, 7);
+  EXPECT_EQ(steps[1].tokens, 8);
+  EXPECT_EQ(steps[1].seconds, 0.5);
+  EXPECT_EQ(steps[1].peak_bytes, 4096);
+  ASSERT_EQ(steps[1].ranks.size(), 2U);
+  EXPECT_EQ(steps[1].ranks[1].attention, 0.375);
+  EXPECT_EQ(steps[1].ranks[1].compute, 0.125);
+  EXPECT_EQ(steps[1].ranks[0].exposed, 0.125);
+}
+
+TEST(MetricsFile, NamesTheLineThatIsNoStep) {
+  const TemporaryDirectory folder;
+  MetricsFile file(folder / "metrics.jsonl");
+  file.write(report);
+  const std::string line = bytes_of(folder / "metrics.jsonl");
+  const auto cut = folder.write("cut.jsonl", line + line.substr(0, 50));
+  expect_says(message_of<DataError>([&] { read_metrics(cut); }), {"cut.jsonl' line 2"});
+  const auto empty = folder.write("empty.jsonl", "");
+  expect_says(message_of<DataError>([&] { read_metrics(empty); }), {"empty.jsonl' has no step"});
+}
+
 TEST(MetricsFile, HoldsWholeLinesOnAFullDisk) {
   const TemporaryDirectory folder;
   MetricsFile file(folder / "metrics.jsonl");
