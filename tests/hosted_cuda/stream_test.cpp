@@ -155,5 +155,19 @@ TEST_F(HostedCuda, RunsOneKernelAtATimeInTheOrderOfLaunches) {
   set_one_kernel_at_a_time(false);
 }
 
+// As ranks that share a GPU do: one ends while another frees memory.
+TEST_F(HostedCuda, SynchronisesADeviceWhileAnotherThreadDestroysStreamsOfIt) {
+  std::thread other([] {
+    EXPECT_SUCCESS(cudaSetDevice(0));
+    for (int i = 0; i < 500; ++i) {
+      cudaStream_t stream = nullptr;
+      EXPECT_SUCCESS(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0));
+      EXPECT_SUCCESS(cudaStreamDestroy(stream));
+    }
+  });
+  for (int i = 0; i < 500; ++i) EXPECT_SUCCESS(cudaDeviceSynchronize());
+  other.join();
+}
+
 }  // namespace
 }  // namespace annulus::hosted
