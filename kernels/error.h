@@ -72,6 +72,13 @@ class EnvironmentError : public Error {
       : Error(message, ExitCode::environment, where) {}
 };
 
+// What a rank's connection to the others says. As a rule another rank has failed, and reports why.
+class ConnectionError : public EnvironmentError {
+ public:
+  explicit ConnectionError(const std::string& message, SourceLocation where = SourceLocation::current())
+      : EnvironmentError(message, where) {}
+};
+
 class MemoryError : public Error {
  public:
   explicit MemoryError(const std::string& message, SourceLocation where = SourceLocation::current())

@@ -17,6 +17,7 @@ namespace {
 struct Failure {
   std::string message;
   ExitCode code = ExitCode::failure;
+  bool of_connection = false;  // so another rank has failed before
 };
 
 Failure current_failure() {
@@ -24,6 +25,8 @@ Failure current_failure() {
     throw;
   } catch (const InternalError& error) {
     return {fmt::format("{} ({}:{})", error.what(), error.where().file(), error.where().line()), error.code()};
+  } catch (const ConnectionError& error) {
+    return {error.what(), error.code(), true};
   } catch (const Error& error) {
     return {error.what(), error.code()};
   } catch (const std::bad_alloc&) {
@@ -36,9 +39,12 @@ Failure current_failure() {
 }
 
 // Most errors meet every rank. Rank 0 speaks first and takes the others down, for which mpirun needs about a second
-// where MPI has not started yet; who is still there afterwards has an error of its own to report.
-void let_rank_0_speak(int rank) {
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2000 + 20 * std::min(rank, 100)));
+// where MPI has not started yet; who is still there afterwards has an error of its own to report. Last come those that
+// have only heard of an error.
+void let_the_cause_speak(int rank, bool of_connection) {
+  using std::chrono::milliseconds;
+  if (of_connection) std::this_thread::sleep_for(milliseconds(5000));
+  if (rank > 0) std::this_thread::sleep_for(milliseconds(2000 + 20 * std::min(rank, 100)));
 }
 
 }  // namespace
@@ -52,7 +58,7 @@ Transport& Job::start_mpi(std::optional<int> ranks_option, const std::string& co
 
 int Job::fail() noexcept {
   const Failure failure = current_failure();
-  let_rank_0_speak(transport_ ? transport_->rank() : launch_.rank);
+  let_the_cause_speak(transport_ ? transport_->rank() : launch_.rank, failure.of_connection);
   // What the configuration lacks, or the launch, is not one rank's fault.
   const bool of_one_rank = transport_ && transport_->size() > 1 && failure.code != ExitCode::configuration;
   const std::string rank = of_one_rank ? fmt::format("rank {}: ", transport_->rank()) : "";

@@ -19,7 +19,7 @@ void check(int result, const char* call, SourceLocation where = SourceLocation::
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(result, text.data(), &length);
-  throw EnvironmentError(std::string(call) + ": " + std::string(text.data(), static_cast<size_t>(length)), where);
+  throw ConnectionError(std::string(call) + ": " + std::string(text.data(), static_cast<size_t>(length)), where);
 }
 
 template <class F>  // F(std::byte* data, int bytes)

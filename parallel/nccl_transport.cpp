@@ -107,7 +107,7 @@ class Communicator {
   }
 
   void throw_if_failed() const {
-    if (!failure_.empty()) throw EnvironmentError("NCCL: " + failure_);
+    if (!failure_.empty()) throw ConnectionError("NCCL: " + failure_);
   }
 
   std::mutex mutex_;
@@ -161,7 +161,7 @@ class NcclTransport : public Transport {
     try {
       slices_->communicator.finish();
       shards_->communicator.finish();
-    } catch (const EnvironmentError&) {  // another rank has failed, and says so
+    } catch (const ConnectionError&) {  // another rank has failed, and says so
     }
   }
 

@@ -86,7 +86,7 @@ class Exchange {
   }
 
   void throw_if_failed() const {
-    if (failed_) throw EnvironmentError("another rank has failed");
+    if (failed_) throw ConnectionError("another rank has failed");
   }
 
   const int ranks_;
@@ -143,24 +143,28 @@ class ThreadsTransport : public Transport {
 void run_as_threads(int ranks, const std::function<void(Transport&)>& rank_main) {
   Exchange exchange(ranks);
   std::mutex mutex;
-  std::exception_ptr first_failure;
+  std::exception_ptr cause, consequence;  // the first of each
   const auto run = [&](int rank) {
+    const auto note = [&](std::exception_ptr& first) {
+      const std::scoped_lock lock(mutex);
+      if (!first) first = std::current_exception();
+    };
     try {
       ThreadsTransport transport(exchange, rank);
       rank_main(transport);
+      return;
+    } catch (const ConnectionError&) {
+      note(consequence);
     } catch (...) {
-      {
-        const std::scoped_lock lock(mutex);
-        if (!first_failure) first_failure = std::current_exception();
-      }
-      exchange.fail();
+      note(cause);
     }
+    exchange.fail();
   };
   std::vector<std::jthread> others;
   for (int rank = 1; rank < ranks; ++rank) others.emplace_back(run, rank);
   run(0);
   others.clear();
-  if (first_failure) std::rethrow_exception(first_failure);
+  if (cause || consequence) std::rethrow_exception(cause ? cause : consequence);
 }
 
 }  // namespace annulus

@@ -32,7 +32,7 @@ class MpiSession {
 // may have. `host` carries messages from host memory between the same ranks, outlives what is made here, and serves to
 // find the others and for barriers. All ranks post their exchanges in the order of one program, over all channels;
 // every exchange names its stream. Where NCCL fails, or another rank has, what runs is aborted and every later call
-// throws EnvironmentError.
+// throws ConnectionError.
 std::unique_ptr<Transport> make_nccl_transport(Transport& host);
 
 // What NCCL is assumed to take of a GPU's memory for the transport above among `ranks` ranks. For each of its two
@@ -49,7 +49,7 @@ constexpr int64_t nccl_bytes(int ranks) {
 inline constexpr int nccl_multiprocessors = 8;
 
 // Runs `rank_main` once for each of `ranks` ranks, as threads of this process. If one throws, the others' transports
-// throw too, and the first cause is rethrown when all have ended.
+// throw ConnectionErrors; when all have ended the first error is rethrown, one of another kind rather than these.
 void run_as_threads(int ranks, const std::function<void(Transport&)>& rank_main);
 
 }  // namespace annulus

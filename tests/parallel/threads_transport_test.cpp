@@ -71,6 +71,25 @@ TEST(ThreadsTransport, AFailingRankEndsTheOthersAndItsErrorIsTheOneReported) {
   }
 }
 
+// However late it comes: unwinding may take a rank longer than others take to hear of it.
+TEST(ThreadsTransport, TheErrorReportedIsNotThatOfARankWhichHeardOfIt) {
+  std::atomic<bool> heard = false;
+  try {
+    run_as_threads(2, [&](Transport& transport) {
+      if (transport.rank() == 0) {
+        heard = true;
+        throw ConnectionError("rank one has gone");
+      }
+      EXPECT_THROW(transport.barrier(), ConnectionError);
+      EXPECT_TRUE(heard);
+      throw DataError("rank one's own trouble");
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const DataError& error) {
+    EXPECT_STREQ(error.what(), "rank one's own trouble");
+  }
+}
+
 TEST(ThreadsTransport, MessagesOfDifferentSizeAreAnError) {
   EXPECT_THROW(run_as_threads(2,
                               [](Transport& transport) {

@@ -82,7 +82,7 @@ TEST_P(Fault, OfOneRankEndsTheJobWithinSecondsAndIsNamed) {
   EXPECT_TRUE(job.processes().empty());
   EXPECT_NE(finished.exit_code, 0);
   EXPECT_NE(finished.output.find("rank " + std::to_string(place.rank)), std::string::npos) << finished.output;
-  if (way == "throw") {
+  if (way == "throw" || way == "heard") {
     EXPECT_EQ(finished.exit_code, 1);
     EXPECT_NE(finished.output.find("this rank was told to fail"), std::string::npos) << finished.output;
   }
@@ -100,6 +100,10 @@ INSTANTIATE_TEST_SUITE_P(TwoRanks, Fault, testing::Combine(testing::Values(Place
 INSTANTIATE_TEST_SUITE_P(ThreeRanks, Fault,
                          testing::Combine(testing::Values(Place{3, 0}, Place{3, 2}),
                                           testing::Values("data", "backward", "save"), testing::Values("throw")),
+                         fault_name);
+INSTANTIATE_TEST_SUITE_P(ThreeRanksHearOfIt, Fault,
+                         testing::Combine(testing::Values(Place{3, 0}, Place{3, 2}), testing::Values("forward"),
+                                          testing::Values("heard")),
                          fault_name);
 INSTANTIATE_TEST_SUITE_P(ThreeRanksKilled, Fault,
                          testing::Combine(testing::Values(Place{3, 0}, Place{3, 1}), testing::Values("load", "forward"),

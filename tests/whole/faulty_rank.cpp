@@ -1,5 +1,6 @@
 // A rank that trains as annulus does and, if it is the chosen one, fails in the chosen phase and way:
-//   faulty_rank RANK PHASE throw|kill|exit|_exit MARK train CONFIG [section.key=value ...]
+//   faulty_rank RANK PHASE throw|kill|exit|_exit|heard MARK train CONFIG [section.key=value ...]
+// heard: it throws, and the others' connections say in the same phase that it has gone.
 // It creates the file MARK when it fails.
 #include <signal.h>
 #include <unistd.h>
@@ -30,13 +31,17 @@ using Words = std::vector<std::string>;
   throw std::runtime_error("this rank was told to fail");
 }
 
+bool is_met(const std::string& phase_name, Phase phase, int64_t step) {
+  return name_of(phase) == phase_name && step != 1;  // not the first step, so that the ranks have met
+}
+
 class FaultyListener : public Listener {
  public:
   FaultyListener(std::string phase, std::string way, std::filesystem::path mark)
       : phase_(std::move(phase)), way_(std::move(way)), mark_(std::move(mark)) {}
 
   void entered(Phase phase, int64_t step) override {
-    if (name_of(phase) != phase_ || step == 1) return;  // not the first step, so that the ranks have met
+    if (!is_met(phase_, phase, step)) return;
     std::ofstream(mark_).flush();
     fail(way_);
   }
@@ -44,6 +49,18 @@ class FaultyListener : public Listener {
  private:
   std::string phase_, way_;
   std::filesystem::path mark_;
+};
+
+class HearingListener : public Listener {
+ public:
+  explicit HearingListener(std::string phase) : phase_(std::move(phase)) {}
+
+  void entered(Phase phase, int64_t step) override {
+    if (is_met(phase_, phase, step)) throw ConnectionError("a rank has gone");
+  }
+
+ private:
+  std::string phase_;
 };
 
 void train_rank(const Words& words, Listener& listener, Transport& transport) {
@@ -67,8 +84,10 @@ int main(int argc, char** argv) {
     job.announce(announced_launch(process_variables()));
     Transport& transport = job.start_mpi({}, "annulus");
     FaultyListener faulty(words[2], words[3], words[4]);
+    HearingListener hearing(words[2]);
     Listener sound;
-    train_rank(command, std::to_string(transport.rank()) == words[1] ? faulty : sound, transport);
+    Listener& other = words[3] == "heard" ? static_cast<Listener&>(hearing) : sound;
+    train_rank(command, std::to_string(transport.rank()) == words[1] ? faulty : other, transport);
     return 0;
   } catch (...) {
     return job.fail();
