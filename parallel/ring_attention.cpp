@@ -5,8 +5,7 @@
 namespace annulus {
 namespace {
 
-// Room for keys and values (or their gradients) of up to as many rows as a rank holds; slices of it fill from the
-// front.
+// Room for the keys and values (or their gradients) that pass by in one step; slices of it fill from the front.
 struct KeyBuffer {
   Tensor key, value;  // (rows, kv_heads, head_dim)
 
@@ -58,11 +57,11 @@ std::vector<KeyGradientSlice> as_gradients(std::span<const KeySlice> slices) {
 class PassingKeys {
  public:
   PassingKeys(Device& device, Transport& transport, const Mesh& mesh, const View& key, const View& value,
-              const RingSchedule& schedule)
-      : transport_(transport), mesh_(mesh), key_(key), value_(value), schedule_(schedule) {
-    requests_.resize(schedule.steps().size());
-    for (size_t i = 0; i < std::min<size_t>(2, schedule.steps().size()); ++i) {
-      buffers_.emplace_back(device, key.shape(), key.dtype());
+              const LocalMask& mask)
+      : transport_(transport), mesh_(mesh), key_(key), value_(value), schedule_(mask.schedule) {
+    requests_.resize(schedule_.steps().size());
+    for (size_t i = 0; i < std::min<size_t>(2, schedule_.steps().size()); ++i) {
+      buffers_.emplace_back(device, key.shape().with_rows(mask.most_passing), key.dtype());
     }
   }
 
@@ -101,16 +100,17 @@ class PassingKeys {
 class ReturningGradients {
  public:
   ReturningGradients(Device& device, Transport& transport, const Mesh& mesh, const View& key_gradient,
-                     const View& value_gradient, const RingSchedule& schedule)
+                     const View& value_gradient, const LocalMask& mask)
       : device_(device),
         transport_(transport),
         mesh_(mesh),
         key_(key_gradient),
         value_(value_gradient),
-        schedule_(schedule) {
-    const size_t steps = schedule.steps().size();
+        schedule_(mask.schedule) {
+    const Shape shape = key_gradient.shape().with_rows(mask.most_passing);
+    const size_t steps = schedule_.steps().size();
     const size_t wanted = steps == 0 ? 0 : steps == 1 ? 2 : 3;  // one to receive into, two to compute into by turns
-    for (size_t i = 0; i < wanted; ++i) buffers_.emplace_back(device, key_gradient.shape(), DType::float32);
+    for (size_t i = 0; i < wanted; ++i) buffers_.emplace_back(device, shape, DType::float32);
   }
 
   // Where step `index` computes the gradients of the keys that passed by.
@@ -162,7 +162,7 @@ size_t steps_with_keys(const RingSchedule& schedule) {
 
 void RingAttention::forward(const RingAttentionForward& args, const LocalMask& mask, Stream stream) {
   const RingSchedule& schedule = mask.schedule;
-  PassingKeys passing(device_, transport_, mesh_, args.key, args.value, schedule);
+  PassingKeys passing(device_, transport_, mesh_, args.key, args.value, mask);
   std::array<Tensor, 3> state;
   if (mesh_.context_size > 1) {  // by the mesh and not the mask, so that packing does not change sizes
     state = {device_.allocate(args.query.shape(), DType::float32, Purpose::attention),
@@ -196,8 +196,8 @@ void RingAttention::forward(const RingAttentionForward& args, const LocalMask& m
 
 void RingAttention::backward(const RingAttentionBackward& args, const LocalMask& mask, Stream stream) {
   const RingSchedule& schedule = mask.schedule;
-  PassingKeys passing(device_, transport_, mesh_, args.key, args.value, schedule);
-  ReturningGradients returning(device_, transport_, mesh_, args.key_gradient, args.value_gradient, schedule);
+  PassingKeys passing(device_, transport_, mesh_, args.key, args.value, mask);
+  ReturningGradients returning(device_, transport_, mesh_, args.key_gradient, args.value_gradient, mask);
   const auto attend = [&](std::span<const KeySlice> keys, std::span<const KeySlice> gradients, bool first) {
     const ActivityScope scope(device_.clock(), Activity::attention);
     device_.attention_backward({.query = args.query,

@@ -18,6 +18,7 @@ namespace annulus {
 struct LocalMask {
   Tensor ranges;  // (rows, 4) int32, global coordinates
   RingSchedule schedule;
+  int64_t most_passing = 0;  // rows of one other rank's keys that any mask with this window needs: most_passing_rows
 };
 
 struct RingAttentionForward {

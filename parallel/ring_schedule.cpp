@@ -54,6 +54,13 @@ std::vector<Chunk> intersection(std::span<const Chunk> a, std::span<const Chunk>
   return common;
 }
 
+int64_t most_passing_rows(const SequenceLayout& layout, int64_t window) {
+  if (window == 0) return layout.local_rows();
+  int64_t chunks = 0;  // of a rank; before each of them lie window − 1 rows that it sees
+  for (int rank = 0; rank < layout.ranks(); ++rank) chunks = std::max(chunks, std::ssize(layout.chunks(rank)));
+  return std::min(layout.local_rows(), chunks * std::min(window - 1, layout.local_rows()));
+}
+
 RingSchedule::RingSchedule(const SequenceLayout& layout, std::span<const KeyRanges> mask, int rank)
     : own_(layout.chunks(rank).begin(), layout.chunks(rank).end()) {
   const int ranks = layout.ranks();

@@ -36,6 +36,10 @@ class RingSchedule {
 // The rows that any row of `rows` sees, as sorted disjoint chunks.
 std::vector<Chunk> visible_keys(std::span<const Chunk> rows, std::span<const KeyRanges> mask);
 
+// How many rows of one other rank a rank needs at most, whichever it is and however documents are packed, where a query
+// sees `window` keys, itself included (0: all before it).
+int64_t most_passing_rows(const SequenceLayout& layout, int64_t window);
+
 // What two sorted disjoint lists have in common.
 std::vector<Chunk> intersection(std::span<const Chunk> a, std::span<const Chunk> b);
 

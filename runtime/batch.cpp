@@ -92,8 +92,9 @@ MicroBatch BatchBuilder::build(std::span<const std::optional<Sequence>> sequence
   batch.sine = device_.allocate(angles, DType::float32, Purpose::staging);
   device_.rotary_angles(batch.cosine, batch.sine, positions, model_.rope_theta, stream);
   for (const auto& [window, mask] : masks) {
-    batch.masks.emplace(
-        window, LocalMask{upload_rows<KeyRanges>(mask, {1, 4}, stream), RingSchedule(layout_, mask, mesh_.context())});
+    batch.masks.emplace(window, LocalMask{.ranges = upload_rows<KeyRanges>(mask, {1, 4}, stream),
+                                          .schedule = RingSchedule(layout_, mask, mesh_.context()),
+                                          .most_passing = most_passing_rows(layout_, window)});
   }
   batch.answer_count = count_rows<int32_t>(rows.answers, [](int32_t answer) { return answer != no_label; });
   batch.live_tokens =

@@ -92,7 +92,9 @@ Answers run_ring(const Problem& p, LayoutKind kind, int ranks) {
     const Tensor query = rows.upload(p.query, queries, p.dtype), key = rows.upload(p.key, keys, p.dtype);
     const Tensor value = rows.upload(p.value, keys, p.dtype);
     const Tensor output_gradient = rows.upload(p.output_gradient, queries, p.dtype);
-    const LocalMask local{room({layout.local_rows(), 4}, DType::int32), RingSchedule(layout, mask, rank)};
+    const LocalMask local{.ranges = room({layout.local_rows(), 4}, DType::int32),
+                          .schedule = RingSchedule(layout, mask, rank),
+                          .most_passing = layout.local_rows()};
     device.upload(local.ranges, layout.cut<KeyRanges>(mask, rank).data(), stream);
     const Tensor output = room(queries, p.dtype), log_sum = room({layout.local_rows(), p.heads()}, DType::float32);
     const Tensor query_gradient = room(queries, DType::float32);

@@ -42,6 +42,43 @@ TEST(RingSchedule, PackedDocumentsSendOnlyWhatAPieceContinues) {
   EXPECT_EQ(RingSchedule(layout, mask, 0).steps()[0].send, (std::vector<Chunk>{{6, 8}}));
 }
 
+// Room for as many is enough however documents lie, and none is left over where one fills a long sequence.
+TEST(RingSchedule, NoMoreRowsPassThanAWindowAllows) {
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int ranks = 1 + static_cast<int>(random() % 5);
+    const auto kind = random() % 2 == 0 ? LayoutKind::zigzag : LayoutKind::contiguous;
+    const SequenceLayout layout(kind, ranks, 1, 1 + static_cast<int64_t>(random() % 60));
+    const auto window = static_cast<int32_t>(random() % 20);
+    std::vector<KeyRanges> mask = causal(static_cast<int32_t>(layout.global_rows()), window);
+    const bool packed = random() % 2 == 0;
+    int32_t document = 0;
+    for (int32_t row = 0; row < static_cast<int32_t>(mask.size()); ++row) {
+      if (packed && random() % 9 == 0) document = row;
+      int32_t& begin = mask[static_cast<size_t>(row)].begin0;
+      begin = std::max(begin, document);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      const RingSchedule schedule(layout, mask, rank);
+      for (const RingStep& step : schedule.steps()) {
+        for (const std::vector<Chunk>& rows : {step.receive, step.send}) {
+          int64_t count = 0;
+          for (const Chunk& chunk : rows) count += chunk.rows();
+          EXPECT_LE(count, most_passing_rows(layout, window));
+        }
+      }
+    }
+  }
+  const SequenceLayout zigzag(LayoutKind::zigzag, 2, 1, 4096);
+  EXPECT_EQ(most_passing_rows(zigzag, 100), 2 * 99);
+  const RingSchedule first(zigzag, causal(4096, 100), 0);
+  const RingStep& neighbours = first.steps()[0];
+  EXPECT_EQ(neighbours.receive, (std::vector<Chunk>{{3072 - 99, 3072}}));
+  EXPECT_EQ(neighbours.send, (std::vector<Chunk>{{1024 - 99, 1024}}));
+  EXPECT_EQ(most_passing_rows(zigzag, 0), 2048);
+  EXPECT_EQ(most_passing_rows(zigzag, 5000), 2048);
+}
+
 TEST(RingSchedule, RowsWithoutKeysNeedNothing) {
   const SequenceLayout layout(LayoutKind::zigzag, 3, 1, 12);
   const std::vector<KeyRanges> mask(12);
