@@ -110,7 +110,7 @@ median() { # of numbers, one a line
 }
 
 roof() { # TFLOP/s, as it was measured; nothing where it was not
-  [[ ! -f $work/operations.txt ]] || sed -n 's/^roof: \([0-9.]*\) .*/\1/p' "$work/operations.txt"
+  [[ ! -f $work/operations.txt ]] || sed -n 's/^roof: \([0-9.]*\) TFLOP.*/\1/p' "$work/operations.txt"
 }
 
 # One document longer than any sequence that is planned, so that attention sees all that its plan counts.
