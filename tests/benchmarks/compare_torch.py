@@ -31,7 +31,7 @@ def annulus(executable, folder, model, length, **settings):
                 output__directory=folder / "run", output__save_model="false") | settings
     (folder / "config.yaml").write_text("{}\n")
     done = run([executable, "train", folder / "config.yaml", *(f"{k.replace('__', '.')}={v}" for k, v in keys.items())])
-    steps = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    steps = [json.loads(line) for line in (keys["output__directory"] / "metrics.jsonl").read_text().splitlines()]
     occupied = int(done.stderr.split("this process occupied ")[1].split()[0])
     return dict(losses=[s["loss"] for s in steps], seconds=[s["seconds"] for s in steps], peak_bytes=occupied)
 
