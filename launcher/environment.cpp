@@ -155,6 +155,17 @@ void check_after_mpi(const Launch& launch, int mpi_ranks, std::optional<int> ran
   refuse_other_ranks(launch, mpi_ranks, ranks_option);
 }
 
+void check_start(int ranks, const Variables& variables, const Cores& cores) {
+  constexpr int64_t most_per_core = 64;
+  for (const char* allocation : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
+    if (variables.contains(allocation)) return;
+  }
+  if (ranks <= most_per_core * cores.own) return;
+  throw ConfigurationError(
+      fmt::format("--ranks {} is too many for this machine, which has {} cores: at most {} ranks a core may share it, {}",
+                  ranks, cores.own, most_per_core, most_per_core * cores.own));
+}
+
 Cores available_cores(const Variables& variables) {
   const int own = std::max(1, cores_of(0));
   const int starter = std::max(own, cores_of(getppid()));

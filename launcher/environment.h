@@ -27,19 +27,23 @@ struct Launch {
 // Throws EnvironmentError naming a variable that is not the number it should be.
 Launch announced_launch(const Variables& variables);
 
-// Before MPI starts: throws EnvironmentError for srun without PMI and ConfigurationError where --ranks contradicts the
-// launch. `command` is what was typed, for the line that fixes it.
-void check_before_mpi(const Launch& launch, std::optional<int> ranks_option, const std::string& command);
-
-// After MPI has started: throws EnvironmentError unless MPI has the ranks that were announced. Otherwise every process
-// would train alone and overwrite the others' results. ConfigurationError where --ranks asks for another number.
-void check_after_mpi(const Launch& launch, int mpi_ranks, std::optional<int> ranks_option, const std::string& command);
-
 // Cores a process may run on.
 struct Cores {
   int own = 1;   // in this process's affinity mask
   int node = 1;  // in the mask of whoever started it, before a launcher bound the ranks
 };
+
+// Before MPI starts: throws EnvironmentError for srun without PMI and ConfigurationError where --ranks contradicts the
+// launch. `command` is what was typed, for the line that fixes it.
+void check_before_mpi(const Launch& launch, std::optional<int> ranks_option, const std::string& command);
+
+// Before mpirun is started: throws ConfigurationError where this machine alone would get more than 64 ranks a core, which
+// is a slip of the finger and would bring it down. Inside an allocation other machines take part.
+void check_start(int ranks, const Variables& variables, const Cores& cores);
+
+// After MPI has started: throws EnvironmentError unless MPI has the ranks that were announced. Otherwise every process
+// would train alone and overwrite the others' results. ConfigurationError where --ranks asks for another number.
+void check_after_mpi(const Launch& launch, int mpi_ranks, std::optional<int> ranks_option, const std::string& command);
 
 // Cores of this process; `node` follows SLURM_CPUS_ON_NODE where that is set.
 Cores available_cores(const Variables& variables);

@@ -146,6 +146,8 @@ void train_command(const TrainArguments& arguments, std::span<const std::string>
   } else if (arguments.dry_run) {
     dry_run(settings, ranks);
   } else if (ranks > 1) {
+    const Variables variables = process_variables();
+    check_start(ranks, variables, available_cores(variables));
     start_under_mpirun(ranks, words);
   } else {
     run_as_threads(1, [&](Transport& transport) { train_rank(arguments, settings, launch, 0, transport); });

@@ -128,6 +128,13 @@ TEST(CheckAfterMpi, RefusesOtherRanksThanAskedForWhereNobodyAnnouncedANumber) {
   EXPECT_THROW(check_after_mpi(launch, 1, 3, "annulus"), ConfigurationError);
 }
 
+TEST(StartingRanks, IsRefusedWhereOneMachineCouldNotBearThem) {
+  EXPECT_NO_THROW(check_start(128, {}, {.own = 2, .node = 2}));
+  EXPECT_THROW(check_start(129, {}, {.own = 2, .node = 2}), ConfigurationError);
+  EXPECT_THROW(check_start(1'000'000, {}, {.own = 2, .node = 2}), ConfigurationError);
+  EXPECT_NO_THROW(check_start(1'000'000, {{"SLURM_JOB_ID", "7"}}, {.own = 2, .node = 2}));
+}
+
 TEST(ThreadsPerRank, AreAllCoresForOneRank) {
   EXPECT_EQ(threads_per_rank(Launch(), {.own = 8, .node = 64}), 8);
 }
