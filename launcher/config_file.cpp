@@ -64,6 +64,10 @@ std::string read_config(const std::filesystem::path& path) {
   if (status.type() == std::filesystem::file_type::none) refuse(path.string(), "cannot be read: " + error.message());
   if (!std::filesystem::exists(status)) refuse(path.string(), "no such configuration file");
   if (std::filesystem::is_directory(status)) refuse(path.string(), "a folder; expected a configuration file (YAML)");
+  // Every rank reads it for itself, so what can be read once alone will not do.
+  if (!std::filesystem::is_regular_file(status)) {
+    refuse(path.string(), "not a regular file; write the configuration to one");
+  }
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();

@@ -18,15 +18,15 @@ bool has(const Variables& variables, const std::string& name) {
   return variables.contains(name);
 }
 
-std::optional<int> number(const Variables& variables, const std::string& name) {
+std::optional<int> number(const Variables& variables, const std::string& name, int least = 0) {
   const auto found = variables.find(name);
   if (found == variables.end()) return std::nullopt;
   const std::string& text = found->second;
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw EnvironmentError(
-        fmt::format("the environment variable {} is \"{}\"; expected a number, or unset it", name, text));
+  if (error != std::errc() || end != text.data() + text.size() || value < least) {
+    throw EnvironmentError(fmt::format(
+        "the environment variable {} is \"{}\"; expected a number of at least {}, or unset it", name, text, least));
   }
   return value;
 }
@@ -53,9 +53,9 @@ std::string evidence(const Variables& variables, const std::string& name) {
 
 Launch mpirun_launch(const Variables& variables) {
   return {.kind = Launch::Kind::mpirun,
-          .ranks = number(variables, "OMPI_COMM_WORLD_SIZE"),
+          .ranks = number(variables, "OMPI_COMM_WORLD_SIZE", 1),
           .rank = number(variables, "OMPI_COMM_WORLD_RANK").value_or(0),
-          .local_ranks = number(variables, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+          .local_ranks = number(variables, "OMPI_COMM_WORLD_LOCAL_SIZE", 1),
           .process_manager = true,
           .evidence = evidence(variables, "OMPI_COMM_WORLD_SIZE")};
 }
@@ -72,7 +72,7 @@ std::optional<std::string> srun_task_count(const Variables& variables) {
 
 Launch srun_launch(const Variables& variables, const std::string& task_count) {
   return {.kind = Launch::Kind::srun,
-          .ranks = number(variables, task_count),
+          .ranks = number(variables, task_count, 1),
           .rank = number(variables, "SLURM_PROCID").value_or(0),
           .local_ranks = most_tasks_on_a_node(variables),
           .process_manager = has(variables, "PMIX_RANK") || has(variables, "PMI_RANK"),
@@ -82,7 +82,7 @@ Launch srun_launch(const Variables& variables, const std::string& task_count) {
 Launch pmi_launch(const Variables& variables, const std::string& name) {
   const bool has_size = name == "PMI_SIZE";
   return {.kind = Launch::Kind::other,
-          .ranks = has_size ? number(variables, name) : std::nullopt,
+          .ranks = has_size ? number(variables, name, 1) : std::nullopt,
           .rank = number(variables, has_size ? "PMI_RANK" : "PMIX_RANK").value_or(0),
           .local_ranks = std::nullopt,
           .process_manager = true,
@@ -161,15 +161,15 @@ void check_start(int ranks, const Variables& variables, const Cores& cores) {
     if (variables.contains(allocation)) return;
   }
   if (ranks <= most_per_core * cores.own) return;
-  throw ConfigurationError(
-      fmt::format("--ranks {} is too many for this machine, which has {} cores: at most {} ranks a core may share it, {}",
-                  ranks, cores.own, most_per_core, most_per_core * cores.own));
+  throw ConfigurationError(fmt::format(
+      "--ranks {} is too many for this machine, which has {} cores: at most {} ranks a core may share it, {}", ranks,
+      cores.own, most_per_core, most_per_core * cores.own));
 }
 
 Cores available_cores(const Variables& variables) {
   const int own = std::max(1, cores_of(0));
   const int starter = std::max(own, cores_of(getppid()));
-  return {.own = own, .node = number(variables, "SLURM_CPUS_ON_NODE").value_or(starter)};
+  return {.own = own, .node = number(variables, "SLURM_CPUS_ON_NODE", 1).value_or(starter)};
 }
 
 int threads_per_rank(const Launch& launch, const Cores& cores) {

@@ -37,8 +37,8 @@ struct Cores {
 // launch. `command` is what was typed, for the line that fixes it.
 void check_before_mpi(const Launch& launch, std::optional<int> ranks_option, const std::string& command);
 
-// Before mpirun is started: throws ConfigurationError where this machine alone would get more than 64 ranks a core, which
-// is a slip of the finger and would bring it down. Inside an allocation other machines take part.
+// Before mpirun is started: throws ConfigurationError where this machine alone would get more than 64 ranks a core,
+// which is a slip of the finger and would bring it down. Inside an allocation other machines take part.
 void check_start(int ranks, const Variables& variables, const Cores& cores);
 
 // After MPI has started: throws EnvironmentError unless MPI has the ranks that were announced. Otherwise every process

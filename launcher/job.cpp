@@ -38,6 +38,17 @@ Failure current_failure() {
   }
 }
 
+// In one line that a terminal shows as it is: what a message quotes may hold anything, of any length.
+std::string in_one_line(std::string_view message) {
+  constexpr size_t most = 4000;
+  std::string line;
+  for (const char character : message.substr(0, most)) {
+    const auto byte = static_cast<unsigned char>(character);
+    line += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, character);
+  }
+  return message.size() > most ? line + " ..." : line;
+}
+
 // Most errors meet every rank. Rank 0 speaks first and takes the others down, for which mpirun needs about a second
 // where MPI has not started yet; who is still there afterwards has an error of its own to report. Last come those that
 // have only heard of an error.
@@ -62,7 +73,7 @@ int Job::fail() noexcept {
   // What the configuration lacks, or the launch, is not one rank's fault.
   const bool of_one_rank = transport_ && transport_->size() > 1 && failure.code != ExitCode::configuration;
   const std::string rank = of_one_rank ? fmt::format("rank {}: ", transport_->rank()) : "";
-  std::fputs(fmt::format("annulus: error: {}{}\n", rank, failure.message).c_str(), stderr);
+  std::fputs(fmt::format("annulus: error: {}{}\n", rank, in_one_line(failure.message)).c_str(), stderr);
   if (session_ && session_->size() > 1) session_->abort(static_cast<int>(failure.code));
   return static_cast<int>(failure.code);
 }

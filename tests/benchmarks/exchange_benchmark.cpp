@@ -44,7 +44,9 @@ Operation ring_exchange(Workbench& bench, Transport& transport, int64_t rows) {
 int run(int argc, char** argv) {
   std::vector<int64_t> sizes = {256, 1024, 4096, 16384};
   CLI::App app("Measures the ring exchange between ranks over MPI against a copy.");
-  app.add_option("--rows", sizes, "of keys and of values, 2 KiB each")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--rows", sizes, "of keys and of values, 2 KiB each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   const MpiSession session;

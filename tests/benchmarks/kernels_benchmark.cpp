@@ -1,5 +1,5 @@
-// How fast the operations of a device are, against roofs measured in the same process: the best rate of a cubic product,
-// and that of a copy. Prints a Markdown table.
+// How fast the operations of a device are, against roofs measured in the same process: the best rate of a cubic
+// product, and that of a copy. Prints a Markdown table.
 //
 //   kernels_benchmark --device cuda
 //   kernels_benchmark --device cpu --threads 8 --tokens 1024 2048 --products 512 1024

@@ -22,8 +22,8 @@ struct Mask {
 // and additions a pair and head forward, 10·head_dim backward.
 void add_attention(Table& table, DType dtype, const Mask& mask, const std::vector<int64_t>& tokens);
 
-// A copy, the roof of everything that counts bytes, and every other operation, over `rows` rows. What an operation has to
-// read and to write counts, each once.
+// A copy, the roof of everything that counts bytes, and every other operation, over `rows` rows. What an operation has
+// to read and to write counts, each once.
 void add_passes(Table& table, DType dtype, const std::vector<int64_t>& rows);
 
 }  // namespace annulus

@@ -25,7 +25,7 @@ class Workbench {
   explicit Workbench(Device& device) : device_(device) {}
 
   [[nodiscard]] Device& device() { return device_; }
-  View room(const Shape& shape, DType dtype);     // zeros
+  View room(const Shape& shape, DType dtype);                           // zeros
   View numbers(const Shape& shape, DType dtype, double deviation = 1);  // normal, with mean 0
 
   // What was uploaded from `values`.
@@ -46,8 +46,8 @@ struct Operation {
   std::function<void()> call;
 };
 
-// One of the five of each operation: so many calls, the operations one after the other as they were added, so that ranks
-// can meet in them; or, where calls is 0, as many as take these seconds, in an order by chance among all.
+// One of the five of each operation: so many calls, the operations one after the other as they were added, so that
+// ranks can meet in them; or, where calls is 0, as many as take these seconds, in an order by chance among all.
 struct Repetition {
   double seconds = 0.1;
   int64_t calls = 0;

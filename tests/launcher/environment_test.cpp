@@ -81,12 +81,14 @@ TEST(AnnouncedLaunch, BelievesMpirunInsideAStepOfItsDaemons) {
 }
 
 TEST(AnnouncedLaunch, RefusesAVariableThatIsNoNumber) {
-  EXPECT_EQ(message_of(
-                [] {
-                  announced_launch({{"OMPI_COMM_WORLD_SIZE", "many"}});
-                },
-                ExitCode::environment),
-            "the environment variable OMPI_COMM_WORLD_SIZE is \"many\"; expected a number, or unset it");
+  const auto message = [](const Variables& variables) {
+    return message_of([&] { announced_launch(variables); }, ExitCode::environment);
+  };
+  EXPECT_EQ(message({{"OMPI_COMM_WORLD_SIZE", "many"}}),
+            "the environment variable OMPI_COMM_WORLD_SIZE is \"many\"; expected a number of at least 1, or unset it");
+  EXPECT_EQ(message({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "0"}}),
+            "the environment variable OMPI_COMM_WORLD_LOCAL_SIZE is \"0\"; expected a number of at least 1, or unset "
+            "it");
 }
 
 TEST(CheckBeforeMpi, RefusesSrunWithoutPmiAndSaysWhatToType) {

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,6 +67,26 @@ TEST(Refusal, SaysOnceThatAMeshDoesNotFitTheRanks) {
   ASSERT_NE(first, std::string::npos) << finished.output;
   EXPECT_EQ(finished.output.find("annulus: error:", first + 1), std::string::npos) << finished.output;
   expect_says(finished.output, {"parallel.data_parallel_size", "3"});
+}
+
+TEST(Refusal, IsOneLineThatATerminalShowsAsItIs) {
+  const TinyRun run(model, documents_with_token(1), settings);
+  const std::string word = "optimizer.weight_decay=3\n4\x1B[31m" + std::string(100000, 'x');
+  const Finished finished = run.start("run", 1, {word});
+  EXPECT_EQ(finished.exit_code, 2);
+  expect_says(finished.output, {"optimizer.weight_decay is 3\\x0a4\\x1b[31mxxx"});
+  EXPECT_EQ(std::ranges::count(finished.output, '\n'), 1) << finished.output;
+  EXPECT_LT(finished.output.size(), 5000U);
+}
+
+// Reading it could wait for ever, and ranks would each get a part.
+TEST(Refusal, OfAConfigurationThatIsAPipe) {
+  const TemporaryDirectory directory;
+  const std::string pipe = (directory / "pipe.yaml").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Finished finished = run_annulus({"train", pipe});
+  EXPECT_EQ(finished.exit_code, 2);
+  expect_says(finished.output, {"pipe.yaml", "not a regular file"});
 }
 
 // Each process of such a job would train alone, and all would write the same files.
