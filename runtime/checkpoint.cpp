@@ -103,7 +103,7 @@ void append(Writer& file, std::span<const float> values, const SavedTensors& wha
   for (float& value : scaled) value = static_cast<float>(value * what.scale);
   if (what.dtype == StoredDType::f32) return file.append(std::as_bytes(std::span(scaled)));
   std::vector<bfloat16> rounded(scaled.size());
-  std::transform(scaled.begin(), scaled.end(), rounded.begin(), round_to_bfloat16);
+  std::transform(scaled.begin(), scaled.end(), rounded.begin(), [](float value) { return round_to_bfloat16(value); });
   file.append(std::as_bytes(std::span(rounded)));
 }
 
