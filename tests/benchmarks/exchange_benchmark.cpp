@@ -5,12 +5,12 @@
 //   mpirun -n 2 exchange_benchmark --rows 1024 16384
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <memory>
 #include <vector>
 
 #include "parallel/transports.h"
+#include "tests/benchmarks/command_line.h"
 #include "tests/benchmarks/operations.h"
 
 namespace annulus {
@@ -71,10 +71,5 @@ int run(int argc, char** argv) {
 }  // namespace annulus
 
 int main(int argc, char** argv) {
-  try {
-    return annulus::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "exchange_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return annulus::run_benchmark("exchange_benchmark", argc, argv, annulus::run);
 }

@@ -5,15 +5,14 @@
 //   layer_benchmark --device cpu --threads 2 --tokens 4096 --products 2048
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "parallel/transports.h"
 #include "runtime/model/decoder_layer.h"
+#include "tests/benchmarks/command_line.h"
 #include "tests/benchmarks/operations.h"
 
 namespace annulus {
@@ -89,33 +88,23 @@ class Layer {
 };
 
 int run(int argc, char** argv) {
-  std::string name = "cuda";
-  int threads = static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<int64_t> tokens = {4096, 32768}, products = {2048, 4096};
-  std::vector<std::string> dtypes = {"bfloat16"};
-  double seconds = 0.1;
+  DeviceWords words{.tokens = {4096, 32768}, .products = {2048, 4096}};
   CLI::App app("Measures a decoder layer, forward and backward, against the matrix products of its device.");
-  app.add_option("--device", name, "what is measured")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
-  app.add_option("--threads", threads, "of the CPU")->check(CLI::PositiveNumber);
-  app.add_option("--dtypes", dtypes)->check(CLI::IsMember({"bfloat16", "float32"}))->capture_default_str();
-  app.add_option("--tokens", tokens, "rows of the layer")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--products", products, "sizes of cubic products")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--seconds", seconds, "that each of the five repetitions takes at least")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  words.add_to(app);
   CLI11_PARSE(app, argc, argv);
 
   run_as_threads(1, [&](Transport& transport) {
-    const std::unique_ptr<Device> device = make_device(name, threads);
+    const std::unique_ptr<Device> device = words.device();
     fmt::print("{}\n\n", device->description());
-    Table table(*device, {.seconds = seconds});
-    for (const std::string& dtype_name : dtypes) {
+    Table table(*device, {.seconds = words.seconds});
+    for (const std::string& dtype_name : words.dtypes) {
       const DType dtype = dtype_named(dtype_name);
-      add_products(table, dtype, products);
-      table.add("layer forward and backward", Work::flops, dtype, tokens, [&, dtype](Workbench& bench, int64_t size) {
-        const auto layer = std::make_shared<const Layer>(bench, transport, dtype, size);
-        return Operation{layer->flops(), [layer] { layer->forward_backward(); }};
-      });
+      add_products(table, dtype, words.products);
+      table.add("layer forward and backward", Work::flops, dtype, words.tokens,
+                [&, dtype](Workbench& bench, int64_t size) {
+                  const auto layer = std::make_shared<const Layer>(bench, transport, dtype, size);
+                  return Operation{layer->flops(), [layer] { layer->forward_backward(); }};
+                });
     }
     table.measure();
     table.print();
@@ -127,10 +116,5 @@ int run(int argc, char** argv) {
 }  // namespace annulus
 
 int main(int argc, char** argv) {
-  try {
-    return annulus::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "layer_benchmark: error: {}\n", error.what());
-    return 1;
-  }
+  return annulus::run_benchmark("layer_benchmark", argc, argv, annulus::run);
 }
