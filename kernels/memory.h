@@ -1,5 +1,5 @@
-// The memory of one device, seen as named allocations. Every byte a run uses on a device comes from here, says what it is
-// for, and is counted.
+// The memory of one device, seen as named allocations. Every byte a run uses on a device comes from here, says what it
+// is for, and is counted.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,13 @@ inline constexpr int purpose_count = 10;
 
 const char* name_of(Purpose purpose);
 
-inline constexpr int64_t memory_alignment = 64;  // bytes: a cache line, and the widest vector; sizes are rounded up to it
+inline constexpr int64_t memory_alignment =
+    64;  // bytes: a cache line, and the widest vector; sizes are rounded up to it
 
-// A run allocates the same in the same order in every step; a section says which of its parts begins.
-enum class Section : uint8_t { setup, step, save };
-inline constexpr int section_count = 3;
+// A part of a run. Entered again, it allocates the same in the same order; by then what it allocated before may still
+// be in use, but nothing of it when the same is asked for again.
+enum class Section : uint8_t { setup, step, micro_batch, update, save };
+inline constexpr int section_count = 5;
 
 class Memory {
  public:

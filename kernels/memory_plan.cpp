@@ -20,10 +20,6 @@ Allocations all_of(MemoryPlan& plan) {
   return all;
 }
 
-bool live_together(const PlannedAllocation& a, const PlannedAllocation& b) {
-  return a.begin < b.end && b.begin < a.end;
-}
-
 // What has been placed, by stretches of time and in each by offset: of a hundred thousand allocations only few are live
 // together with a given one.
 class Placed {
@@ -35,50 +31,62 @@ class Placed {
     int64_t offset = 0;
     for (bool moved = true; moved;) {
       moved = false;
-      for (size_t i = stretch_of(allocation.begin); i <= last_stretch(allocation); ++i) {
-        const int64_t before = offset;
-        offset = lowest_offset_in(stretches_[i], allocation, offset);
-        moved = moved || offset > before;
+      size_t looked_at = 0;
+      for (const Life& life : allocation.lives) {
+        for (size_t i = stretch_of(life.begin); i <= last_stretch(life); ++i, ++looked_at) {
+          const int64_t before = offset;
+          offset = lowest_offset_in(stretches_[i], life, allocation.bytes, offset);
+          moved = moved || offset > before;
+        }
       }
-      if (stretch_of(allocation.begin) == last_stretch(allocation)) break;
+      if (looked_at == 1) break;
     }
     return offset;
   }
 
-  void add(PlannedAllocation* allocation) {
-    for (size_t i = stretch_of(allocation->begin); i <= last_stretch(*allocation); ++i) {
-      const auto where = std::ranges::upper_bound(stretches_[i], allocation->offset, {}, &PlannedAllocation::offset);
-      stretches_[i].insert(where, allocation);
+  void add(const PlannedAllocation& allocation) {
+    const int64_t begin = allocation.offset;
+    for (const Life& life : allocation.lives) {
+      for (size_t i = stretch_of(life.begin); i <= last_stretch(life); ++i) {
+        const auto where = std::ranges::upper_bound(stretches_[i], begin, {}, &Occupied::begin);
+        stretches_[i].insert(where, {.begin = begin, .end = begin + allocation.bytes, .life = life});
+      }
     }
   }
 
  private:
+  struct Occupied {
+    int64_t begin, end;  // bytes from the arena's start
+    Life life;
+  };
+
   static size_t stretch_of(int64_t time) { return static_cast<size_t>(time / 512); }
-  [[nodiscard]] size_t last_stretch(const PlannedAllocation& allocation) const {
-    return stretch_of(std::min(allocation.end, end_of_time_));
-  }
+  [[nodiscard]] size_t last_stretch(const Life& life) const { return stretch_of(std::min(life.end, end_of_time_)); }
 
   // Not below `offset`; every offset that is passed over is in the way of something.
-  static int64_t lowest_offset_in(const Allocations& placed, const PlannedAllocation& allocation, int64_t offset) {
-    for (const PlannedAllocation* other : placed) {
-      if (other->offset >= offset + allocation.bytes) break;
-      if (live_together(allocation, *other)) offset = std::max(offset, other->offset + other->bytes);
+  static int64_t lowest_offset_in(const std::vector<Occupied>& stretch, const Life& life, int64_t bytes,
+                                  int64_t offset) {
+    for (const Occupied& other : stretch) {
+      if (other.begin >= offset + bytes) break;
+      if (life.begin < other.life.end && other.life.begin < life.end) offset = std::max(offset, other.end);
     }
     return offset;
   }
 
   int64_t end_of_time_;
-  std::vector<Allocations> stretches_;
+  std::vector<std::vector<Occupied>> stretches_;
 };
 
 // Each in turn at the lowest offset where nothing placed before is in its way; returns the extent.
 int64_t place_in_order(const Allocations& order) {
   int64_t end_of_time = 0, extent = 0;
-  for (const PlannedAllocation* allocation : order) end_of_time = std::max(end_of_time, allocation->begin);
+  for (const PlannedAllocation* allocation : order) {
+    for (const Life& life : allocation->lives) end_of_time = std::max(end_of_time, life.begin);
+  }
   Placed placed(end_of_time + 1);
   for (PlannedAllocation* allocation : order) {
     allocation->offset = placed.lowest_offset(*allocation);
-    placed.add(allocation);
+    placed.add(*allocation);
     extent = std::max(extent, allocation->offset + allocation->bytes);
   }
   return extent;
@@ -88,20 +96,25 @@ int64_t place_in_order(const Allocations& order) {
 // things, their product, and what is live at the peak.
 using Importance = std::function<std::pair<double, double>(const PlannedAllocation*)>;
 std::array<Importance, 4> importances(int64_t peak_time) {
-  const auto life = [](const PlannedAllocation* a) { return static_cast<double>(a->end - a->begin); };
+  const auto life = [](const PlannedAllocation* a) {
+    double sum = 0;
+    for (const Life& one : a->lives) sum += static_cast<double>(one.end - one.begin);
+    return sum;
+  };
   const auto size = [](const PlannedAllocation* a) { return static_cast<double>(a->bytes); };
-  const auto at_peak = [=](const PlannedAllocation* a) { return a->begin <= peak_time && a->end > peak_time; };
   return {[=](const auto* a) { return std::pair(life(a), size(a)); },
           [=](const auto* a) { return std::pair(size(a), life(a)); },
           [=](const auto* a) { return std::pair(life(a) * size(a), size(a)); },
-          [=](const auto* a) { return std::pair(at_peak(a) ? life(a) : 0, size(a)); }};
+          [=](const auto* a) { return std::pair(a->lives_at(peak_time) ? life(a) : 0, size(a)); }};
 }
 
 void find_peak(MemoryPlan& plan, const Allocations& all) {
   std::vector<std::pair<int64_t, int64_t>> changes;  // time, bytes
   for (const PlannedAllocation* allocation : all) {
-    changes.emplace_back(allocation->begin, allocation->bytes);
-    changes.emplace_back(allocation->end, -allocation->bytes);
+    for (const Life& life : allocation->lives) {
+      changes.emplace_back(life.begin, allocation->bytes);
+      changes.emplace_back(life.end, -allocation->bytes);
+    }
   }
   std::sort(changes.begin(), changes.end());
   int64_t live = 0;
@@ -120,13 +133,16 @@ int64_t planned_bytes(int64_t bytes, bool red_zone) {
   return round_up(bytes, memory_alignment) + (red_zone ? memory_alignment : 0);
 }
 
+bool PlannedAllocation::lives_at(int64_t time) const {
+  return std::ranges::any_of(lives, [&](const Life& life) { return life.begin <= time && time < life.end; });
+}
+
 std::array<int64_t, purpose_count> MemoryPlan::bytes_at_peak() const {
   std::array<int64_t, purpose_count> bytes{};
   bytes[static_cast<size_t>(Purpose::workspace)] = workspace.bytes;
   for (const auto& section : sections) {
     for (const PlannedAllocation& allocation : section) {
-      if (allocation.begin > peak_time || allocation.end <= peak_time) continue;
-      bytes[static_cast<size_t>(allocation.purpose)] += allocation.bytes;
+      if (allocation.lives_at(peak_time)) bytes[static_cast<size_t>(allocation.purpose)] += allocation.bytes;
     }
   }
   return bytes;

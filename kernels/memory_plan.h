@@ -1,7 +1,7 @@
-// Where every allocation of a run lies, decided before it starts. A run's allocations are the same in every step,
-// whatever the data, so the plan lists them by section in the order in which they are asked for: setting up, one step,
-// saving. Workspace is apart: which operations run does depend on the data, but only one runs at a time, so all share
-// one place that is large enough for each.
+// Where every allocation of a run lies, decided before it starts. A run's allocations are the same in every step and
+// every micro-batch, whatever the data, so the plan lists them by section in the order in which they are asked for.
+// Workspace is apart: which operations run does depend on the data, but only one runs at a time, so all share one place
+// that is large enough for each.
 #pragma once
 
 #include <array>
@@ -20,12 +20,19 @@ namespace annulus {
 // asked.
 int64_t planned_bytes(int64_t bytes, bool red_zone);
 
+// Time counts allocations and releases.
+struct Life {
+  int64_t begin = 0;                                  // from here ...
+  int64_t end = std::numeric_limits<int64_t>::max();  // ... until before here
+};
+
 struct PlannedAllocation {
   int64_t bytes = 0;
   Purpose purpose = Purpose::workspace;
-  int64_t begin = 0;                                  // live from here ...
-  int64_t end = std::numeric_limits<int64_t>::max();  // ... until before here; time counts allocations and releases
-  int64_t offset = 0;                                 // bytes from the arena's start
+  std::vector<Life> lives = {Life{}};  // one for every time that its section was entered
+  int64_t offset = 0;                  // bytes from the arena's start
+
+  [[nodiscard]] bool lives_at(int64_t time) const;
 };
 
 struct MemoryPlan {
@@ -40,8 +47,9 @@ struct MemoryPlan {
 };
 
 // Sets the offsets so that allocations that are live at the same time do not overlap, and extent, peak_bytes,
-// peak_time. One after the other at the lowest free offset, as in Pisarchyk and Lee, arXiv 2001.03288, section 5.2 (greedy
-// by size), in a few orders of which the best is kept: tests/runtime/plan_test.cpp holds it within 3% of peak_bytes.
+// peak_time. One after the other at the lowest free offset, as in Pisarchyk and Lee, arXiv 2001.03288, section 5.2
+// (greedy by size), in a few orders of which the best is kept: tests/runtime/plan_test.cpp holds it within 3% of
+// peak_bytes.
 void place(MemoryPlan& plan);
 
 }  // namespace annulus

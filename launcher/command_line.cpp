@@ -1,10 +1,13 @@
 #include "launcher/command_line.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <limits>
 
 #include "kernels/error.h"
 #include "launcher/config_keys.h"
+#include "launcher/nearest.h"
 
 namespace annulus {
 namespace {
@@ -20,6 +23,19 @@ CLI::App& add_command(CLI::App& app, const char* name, const char* meaning, Argu
       ->option_text(" ");
   command.footer(config_keys_help);
   return command;
+}
+
+// The command comes first; instead of one, options that say something themselves.
+void check_command(const CLI::App& app, std::span<const std::string> words) {
+  if (words.size() < 2 || words[1].starts_with('-')) return;
+  std::string nearest;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string& name = command->get_name();
+    if (name == words[1]) return;
+    if (nearest.empty() || edit_distance(words[1], name) < edit_distance(words[1], nearest)) nearest = name;
+  }
+  throw ConfigurationError(
+      fmt::format("'{}' is no command; did you mean `annulus {}`? See `annulus --help`", words[1], nearest));
 }
 
 }  // namespace
@@ -55,6 +71,7 @@ CommandLine parse_command_line(std::span<const std::string> words) {
       ->option_text("N")
       ->check(CLI::Range(1, most));
   compare_command.add_flag("--json", compare.json, "A JSON list instead of a table");
+  check_command(app, words);
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));  // CLI11 takes them last word first
   } catch (const CLI::CallForHelp&) {

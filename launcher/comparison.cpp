@@ -17,6 +17,9 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// More than this cannot come from sharing out the work.
+constexpr double most_efficiency = 1.2;
+
 // Σ figure(step) a second, over the steps whose time counts; median of the runs.
 template <class Figure>
 double per_second(const MeasuredCount& count, Figure figure) {
@@ -82,17 +85,25 @@ std::string as_table(const std::vector<ComparedCount>& counts, const std::string
   std::string text =
       fmt::format("{:>5}  {:>5}  {:>12}  {:>8}  {:>10}  {:>7}  {:>16}  {:>9}  {:>9}\n", "ranks", processors, "tokens/s",
                   "speed-up", "efficiency", "exposed", "peak bytes", "loss", "grad norm");
-  std::string shared;
+  std::string shared, too_good;
   for (const ComparedCount& count : counts) {
     text += fmt::format("{:>5}  {:>5}  {:>12.1f}  {:>8.3f}  {:>9.1f}%  {:>6.2f}%  {:>16}  {:>9.1e}  {:>9.1e}{}\n",
                         count.ranks, count.processors, count.tokens_per_second, count.speed_up, 100 * count.efficiency,
                         100 * count.exposed, count.peak_bytes, count.loss_difference, count.grad_norm_difference,
                         count.shared ? " *" : "");
-    if (!count.shared) continue;
-    shared =
-        fmt::format("* these ranks share {}: their speed says nothing about ranks that have their own\n", processors);
+    if (count.shared) {
+      shared =
+          fmt::format("* these ranks share {}: their speed says nothing about ranks that have their own\n", processors);
+    }
+    if (count.efficiency > most_efficiency) {
+      too_good = fmt::format(
+          "The efficiency is too good to be true: something held the first line's {} ranks up, as other programs on "
+          "the\n"
+          "same {} do. Repeat this when nothing else runs.\n",
+          counts.front().ranks, processors);
+    }
   }
-  return text + shared +
+  return text + shared + too_good +
          "exposed: time in communication that nothing hid; peak bytes: of the largest rank; loss, grad norm: largest\n"
          "relative difference from the first line, over all steps\n";
 }

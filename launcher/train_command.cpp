@@ -33,6 +33,7 @@ std::string joined(std::span<const std::string> words) {
 
 // What of its machine a rank has.
 struct Seat {
+  int local_ranks = 1;  // that share it
   int threads = 1;
   int gpu = 0;  // where it computes on one
 };
@@ -47,6 +48,7 @@ std::unique_ptr<Device> make_device(PreparedRun& run, const Seat& seat, const Bu
       .offload_directory = offload_directory(run.settings)};
   RankPlan plan = fit_rank(run.settings, run.model, run.mesh, seat.threads, budget);
   run.memory = plan.rule;
+  check_machine(plan, run, seat.local_ranks);
   spdlog::info("memory: {} bytes of {} a rank, with {}", plan.memory.extent, budget.memory, plan.rule.to_string());
   const Outside outside = outside_of(run);
   spdlog::info("outside of that: {} bytes a rank, {}", outside.bytes, outside.what);
@@ -72,7 +74,8 @@ int choose_threads(const Settings& settings, const Launch& launch) {
 
 Seat take_seat(const Settings& settings, const Launch& launch, int local_rank, int local_ranks) {
   const bool on_gpu = settings.runtime.device == DeviceKind::cuda;
-  return {.threads = choose_threads(settings, launch),
+  return {.local_ranks = local_ranks,
+          .threads = choose_threads(settings, launch),
           .gpu = on_gpu ? choose_gpu(settings, local_rank, local_ranks) : 0};
 }
 

@@ -28,46 +28,103 @@ class WorstCase final : public DocumentSource {
   int64_t length_;
 };
 
-// The phases of a run by when they began, in the time of what records its allocations.
-class PhaseLog final : public Listener {
- public:
-  explicit PhaseLog(const RecordingMemory& memory) : memory_(memory) {}
-
-  void entered(Phase phase, int64_t /*step*/) override { begins_.emplace_back(memory_.time(), phase); }
-
-  [[nodiscard]] Phase at(int64_t time) const {
-    const auto next =
-        std::ranges::upper_bound(begins_, time, {}, [](const std::pair<int64_t, Phase>& begin) { return begin.first; });
-    return next == begins_.begin() ? Phase::load : std::prev(next)->second;
-  }
-
- private:
-  const RecordingMemory& memory_;
-  std::vector<std::pair<int64_t, Phase>> begins_;
-};
-
 std::unique_ptr<WorkspaceSizes> workspace_sizes(DeviceKind device, int threads) {
   return device == DeviceKind::cuda ? cuda_workspace_sizes() : cpu_workspace_sizes(threads);
 }
 
-PeakMoment peak_of(const MemoryPlan& plan, const PhaseLog& phases) {
-  PeakMoment peak{.phase = phases.at(plan.peak_time)};
+// A run of one step on a rank that is not there.
+class Rehearsal final : private Listener {
+ public:
+  Rehearsal(PreparedRun& run, int threads)
+      : device_(workspace_sizes(run.settings.runtime.device, threads), run.settings.debug.poison),
+        transport_(run.mesh.rank, run.mesh.size()) {
+    Trainer trainer(run, device_, transport_, *this);
+    trainer.rehearse_set_weights();
+    trainer.step(1);
+    entered(Phase::save, 1);
+    trainer.rehearse_save();
+    memory_ = device_.recording().recorded();
+    memory_.stored = {.host = device_.host().reserved_bytes(), .disk = device_.disk().reserved_bytes()};
+  }
+
+  [[nodiscard]] MemoryPlan take_memory() { return std::move(memory_); }  // not yet placed
+  [[nodiscard]] StepCost step() const { return cost_between(when(Phase::data, 0), when(Phase::save, 0)); }
+  [[nodiscard]] StepCost second_micro_batch() const { return cost_between(when(Phase::data, 1), when(Phase::data, 2)); }
+
+  [[nodiscard]] Phase phase_at(int64_t time) const {
+    const auto next = std::ranges::upper_bound(moments_, time, {}, &Moment::time);
+    return next == moments_.begin() ? Phase::load : std::prev(next)->phase;
+  }
+
+ private:
+  struct Moment {
+    int64_t time;   // as lives are counted
+    Phase phase;    // begins
+    StepCost cost;  // so far
+  };
+
+  void entered(Phase phase, int64_t /*step*/) override {
+    const PlanTransport& sent = transport_;
+    moments_.push_back(
+        {.time = device_.recording().time(),
+         .phase = phase,
+         .cost = {.operations = device_.operations(),
+                  .ring_bytes = sent.sent_bytes(Channel::keys) + sent.sent_bytes(Channel::key_gradients),
+                  .parameter_bytes = sent.sent_bytes(Channel::parameters) + sent.sent_bytes(Channel::gradients),
+                  .host_traffic_bytes = device_.host().moved_bytes(),
+                  .disk_traffic_bytes = device_.disk().moved_bytes()}});
+  }
+
+  // The phase's beginning after it had begun `times` before.
+  [[nodiscard]] const Moment& when(Phase phase, int64_t times) const {
+    const auto found =
+        std::ranges::find_if(moments_, [&](const Moment& moment) { return moment.phase == phase && times-- == 0; });
+    require(found != moments_.end(), "every phase of a step begins");
+    return *found;
+  }
+
+  static StepCost cost_between(const Moment& begin, const Moment& end) {
+    StepCost cost = end.cost;
+    cost.add(begin.cost, -1);
+    return cost;
+  }
+
+  PlanDevice device_;
+  PlanTransport transport_;
+  std::vector<Moment> moments_;
+  MemoryPlan memory_;  // all that was recorded, the trainer's end apart
+};
+
+// As long as this lives, a step has no micro-batches but the first two and the last: those between are like the second.
+class ShortStep {
+ public:
+  explicit ShortStep(PreparedRun& run)
+      : train_(run.settings.train),
+        all_(train_.global_batch_size),
+        left_out_(std::max<int64_t>(0, run.micro_batches() - 3)) {
+    train_.global_batch_size -= left_out_ * run.mesh.data_size * train_.micro_batch_size;
+  }
+  ShortStep(const ShortStep&) = delete;
+  ShortStep& operator=(const ShortStep&) = delete;
+  ~ShortStep() { train_.global_batch_size = all_; }
+
+  [[nodiscard]] int64_t left_out() const { return left_out_; }
+
+ private:
+  TrainSettings& train_;
+  int64_t all_, left_out_;
+};
+
+PeakMoment peak_of(const MemoryPlan& plan, Phase phase) {
+  PeakMoment peak{.phase = phase};
   for (const auto& section : plan.sections) {
     for (const PlannedAllocation& allocation : section) {
-      if (allocation.begin != plan.peak_time) continue;
-      peak.purpose = allocation.purpose;
-      peak.bytes = allocation.bytes;
+      for (const Life& life : allocation.lives) {
+        if (life.begin == plan.peak_time) peak = {phase, allocation.purpose, allocation.bytes};
+      }
     }
   }
   return peak;
-}
-
-StepCost cost_so_far(const PlanDevice& device, const PlanTransport& transport) {
-  return {.operations = device.operations(),
-          .ring_bytes = transport.sent_bytes(Channel::keys) + transport.sent_bytes(Channel::key_gradients),
-          .parameter_bytes = transport.sent_bytes(Channel::parameters) + transport.sent_bytes(Channel::gradients),
-          .host_traffic_bytes = device.host().moved_bytes(),
-          .disk_traffic_bytes = device.disk().moved_bytes()};
 }
 
 [[noreturn]] void refuse(const RankPlan& plan, const Budget& budget) {
@@ -98,26 +155,21 @@ PreparedRun worst_case(const Settings& settings, const ModelConfig& model) {
 }
 
 RankPlan plan_rank(PreparedRun& run, int threads) {
-  PlanDevice device(workspace_sizes(run.settings.runtime.device, threads), run.settings.debug.poison);
-  PlanTransport transport(run.mesh.rank, run.mesh.size());
-  PhaseLog phases(device.recording());
-  RankPlan plan{.rank = run.mesh.rank, .rule = run.memory, .memory = {}, .peak = {}, .step = {}};
-  {
-    Trainer trainer(run, device, transport, phases);
-    trainer.rehearse_set_weights();
-    const int64_t loaded_from_host = device.host().moved_bytes(), loaded_from_disk = device.disk().moved_bytes();
-    trainer.step(1);
-    plan.step = cost_so_far(device, transport);
-    plan.step.host_traffic_bytes -= loaded_from_host;
-    plan.step.disk_traffic_bytes -= loaded_from_disk;
-    phases.entered(Phase::save, 1);
-    trainer.rehearse_save();
-    plan.memory = device.recording().recorded();
-    plan.memory.stored = {.host = device.host().reserved_bytes(), .disk = device.disk().reserved_bytes()};
-  }
+  const ShortStep shorter(run);
+  Rehearsal rehearsal(run, threads);
+  RankPlan plan{.rank = run.mesh.rank,
+                .rule = run.memory,
+                .memory = rehearsal.take_memory(),
+                .peak = {},
+                .step = rehearsal.step()};
+  if (shorter.left_out() > 0) plan.step.add(rehearsal.second_micro_batch(), shorter.left_out());
   place(plan.memory);
-  plan.peak = peak_of(plan.memory, phases);
+  plan.peak = peak_of(plan.memory, rehearsal.phase_at(plan.memory.peak_time));
   return plan;
+}
+
+StepCost cost_of_step(PreparedRun& run, int threads) {
+  return Rehearsal(run, threads).step();
 }
 
 template <class Join>
@@ -134,8 +186,8 @@ void StepCost::raise_to(const StepCost& other) {
   join(other, [](auto& own, auto theirs) { own = std::max(own, theirs); });
 }
 
-void StepCost::add(const StepCost& other) {
-  join(other, [](auto& own, auto theirs) { own += theirs; });
+void StepCost::add(const StepCost& other, int64_t times) {
+  join(other, [&]<class Number>(Number& own, Number theirs) { own += static_cast<Number>(times) * theirs; });
 }
 
 std::vector<int> kinds_of_ranks(const Mesh& mesh) {

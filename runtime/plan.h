@@ -32,7 +32,7 @@ struct StepCost {
   int64_t disk_traffic_bytes = 0;  // and between the device and the disk
 
   void raise_to(const StepCost& other);  // of each figure the larger one
-  void add(const StepCost& other);
+  void add(const StepCost& other, int64_t times = 1);
 
  private:
   template <class Join>
@@ -62,8 +62,11 @@ struct RankPlan {
 // to be chosen.
 PreparedRun worst_case(const Settings& settings, const ModelConfig& model);
 
-// The run's rank under its rule. `threads`: of the CPU device.
+// The run's rank under its rule, where all sequences are alike. `threads`: of the CPU device.
 RankPlan plan_rank(PreparedRun& run, int threads);
+
+// What it computes and moves in its first step, whatever the sequences.
+StepCost cost_of_step(PreparedRun& run, int threads);
 
 // The plan of mesh.rank under the first rule of the ladder with which every rank stays within `budget`; all ranks find
 // the same. MemoryError, with what is largest and what would help, where none does.

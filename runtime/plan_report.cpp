@@ -40,7 +40,7 @@ size_t choose(const std::vector<PlanOption>& options, const Budget& budget) {
 PackedStep packed_step(PreparedRun& run, int threads) {
   PackedStep step;
   for (run.mesh.rank = 0; run.mesh.rank < run.mesh.size(); ++run.mesh.rank) {
-    const StepCost cost = plan_rank(run, threads).step;
+    const StepCost cost = cost_of_step(run, threads);
     step.total.add(cost);
     step.most.raise_to(cost);
     if (run.mesh.rank > 0 && cost.operations.attention <= step.busiest.operations.attention) continue;
@@ -84,7 +84,7 @@ void use_data(PlanReport& report, PreparedRun& run, int threads) {
   run.mesh.rank = report.data->busiest_rank;
   for (PlanOption& option : report.options) {
     run.memory = option.plan.rule();
-    option.plan.step = plan_rank(run, threads).step;
+    option.plan.step = cost_of_step(run, threads);
   }
 }
 

@@ -5,11 +5,13 @@
 #include <optional>
 #include <tuple>
 
+#include "kernels/narrow.h"
 #include "parallel/held_transport.h"
 #include "parallel/sequence_layout.h"
 #include "parallel/timed_transport.h"
 #include "runtime/checkpoint.h"
 #include "runtime/metrics.h"
+#include "runtime/optimizer.h"
 #include "runtime/trainer.h"
 
 namespace annulus {
@@ -58,6 +60,13 @@ void check_writable(const OutputSettings& output) {
                     "choose another directory",
                     file.string()));
   }
+}
+
+bool trains_nothing(const Settings& settings) {
+  for (int64_t step = 1; step <= settings.train.steps; ++step) {
+    if (learning_rate(settings.optimizer, step, settings.train.steps) > 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -115,6 +124,10 @@ const char* name_of(Phase phase) {
   throw InternalError("a phase without a name");
 }
 
+int64_t PreparedRun::micro_batches() const {
+  return ceil_divide(settings.train.global_batch_size, mesh.data_size * settings.train.micro_batch_size);
+}
+
 std::string PreparedRun::fingerprint() const {
   const auto& [m, o, t] = std::tie(model, settings.optimizer, settings.train);
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", m.vocabulary, m.hidden, m.intermediate, m.layers,
@@ -157,11 +170,24 @@ std::string PreparedRun::summary() const {
                               settings.data.sequence_length);
   std::string text = fmt::format(
       "model: {} parameters, {} layers, hidden {}, {}/{} heads of {}, vocabulary {}, {}\n"
-      "data: {} sequences of {} tokens in {}\n"
+      "data: {} sequences of {} tokens, from {} documents with {} in {}\n"
       "mesh: {} ranks = {} data groups x {} context ranks; {} rows a rank and micro-batch\n",
       model.parameters(), model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.vocabulary,
-      name_of(settings.model.dtype), sequences->count(), settings.data.sequence_length, settings.data.train.string(),
-      mesh.size(), mesh.data_size, mesh.context_size, layout.local_rows());
+      name_of(settings.model.dtype), sequences->count(), settings.data.sequence_length, sequences->documents(),
+      sequences->tokens(), settings.data.train.string(), mesh.size(), mesh.data_size, mesh.context_size,
+      layout.local_rows());
+  if (sequences->left_out() > 0) {
+    text +=
+        fmt::format("warning: data.packing=none cuts documents off at data.sequence_length: {} tokens are left out\n",
+                    sequences->left_out());
+  }
+  if (trains_nothing(settings)) {
+    text += fmt::format("warning: the learning rate is 0 in every step, so nothing is learned: {}\n",
+                        settings.optimizer.learning_rate > 0
+                            ? "optimizer.schedule=cosine ends at optimizer.min_learning_rate, and the last step is the "
+                              "only one; optimizer.schedule=constant does not"
+                            : "optimizer.learning_rate is 0");
+  }
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     text += fmt::format("layout: context rank {} holds rows", rank);
     for (const Chunk& chunk : layout.chunks(rank)) text += fmt::format(" [{}, {})", chunk.begin, chunk.end);

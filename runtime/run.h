@@ -25,6 +25,7 @@ struct PreparedRun {
   MemoryRule memory;  // the cheapest in computation, until another is chosen
   std::unique_ptr<SequenceSet> sequences;
 
+  [[nodiscard]] int64_t micro_batches() const;    // of a step, on every rank
   [[nodiscard]] std::string summary() const;      // several lines: model, data, mesh, layout
   [[nodiscard]] std::string fingerprint() const;  // all that the ranks of a run must have in common
 };

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "kernels/narrow.h"
 #include "runtime/checkpoint.h"
 #include "runtime/model/units.h"
 #include "runtime/optimizer.h"
@@ -107,7 +106,8 @@ void Trainer::accumulate_gradients(int64_t step, const View& own_figures) {
   device_.fill_zero(own_figures, stream_);
   int64_t own_answers = 0, own_tokens = 0;
   const View loss_sum = own_figures.slice(loss, loss + 1);
-  for (int64_t index = 0; index < micro_batches(); ++index) {
+  for (int64_t index = 0; index < run_.micro_batches(); ++index) {
+    device_.memory().enter(Section::micro_batch);
     listener_.entered(Phase::data, step);
     const MicroBatch batch = batches_.build(read_sequences(step, index), stream_);
     own_answers += batch.answer_count;
@@ -115,6 +115,7 @@ void Trainer::accumulate_gradients(int64_t step, const View& own_figures) {
     listener_.entered(Phase::forward, step);
     decoder_.forward_backward(batch, loss_sum, stream_, [&] { listener_.entered(Phase::backward, step); });
   }
+  device_.memory().enter(Section::update);
   parameters_.finish_gradients(stream_);
   const auto set = [&](Figure index, int64_t value) {
     const auto number = static_cast<double>(value);
@@ -123,11 +124,6 @@ void Trainer::accumulate_gradients(int64_t step, const View& own_figures) {
   set(answers, own_answers);
   set(tokens, own_tokens);
   set(peak_bytes, device_.memory().peak_bytes());
-}
-
-int64_t Trainer::micro_batches() const {
-  const TrainSettings& train = run_.settings.train;
-  return ceil_divide(train.global_batch_size, run_.mesh.data_size * train.micro_batch_size);
 }
 
 // The places of a step, in order of sequences, go round the data groups micro-batch by micro-batch; places past the
@@ -146,8 +142,12 @@ std::vector<std::optional<Sequence>> Trainer::read_sequences(int64_t step, int64
 
 void Trainer::check(int64_t step, const Outcome& outcome) const {
   if (outcome.totals[answers] == 0) {
-    throw DataError(fmt::format("step {}: none of its sequences has a token with an answer; check the labels in '{}'",
-                                step, run_.settings.data.train.string()));
+    throw DataError(
+        fmt::format("step {}: none of its sequences has a token with an answer; check the labels in '{}'{}", step,
+                    run_.settings.data.train.string(),
+                    run_.sequences->left_out() == 0
+                        ? ""
+                        : ", and data.sequence_length, where documents are cut off with data.packing=none"));
   }
   if (std::isfinite(outcome.norm) && std::isfinite(outcome.totals[loss])) return;
   std::string ranks;

@@ -52,7 +52,6 @@ class Trainer {
   void accumulate_gradients(int64_t step, const View& own_figures);
   [[nodiscard]] std::vector<std::optional<Sequence>> read_sequences(int64_t step, int64_t micro_batch) const;
   void check(int64_t step, const Outcome& outcome) const;
-  [[nodiscard]] int64_t micro_batches() const;
 
   PreparedRun& run_;
   Device& device_;

@@ -2,6 +2,7 @@
 // be followed.
 #pragma once
 
+#include <array>
 #include <map>
 
 #include "kernels/memory_plan.h"
@@ -12,7 +13,9 @@ class RecordingMemory final : public Memory {
  public:
   explicit RecordingMemory(bool red_zones) : red_zones_(red_zones) {}
 
-  void enter(Section section) override { section_ = section; }
+  // InternalError where a section that is entered again asks for something else than before, or for what is still in
+  // use.
+  void enter(Section section) override;
   void* allocate(int64_t bytes, Purpose purpose) override;
   void release(void* data, int64_t bytes, Purpose purpose) noexcept override;
 
@@ -33,6 +36,8 @@ class RecordingMemory final : public Memory {
   bool workspace_in_use_ = false;
   MemoryPlan plan_;
   Section section_ = Section::setup;
+  bool again_ = false;                        // the section has been there before
+  std::array<size_t, section_count> next_{};  // by section: the allocation that is asked for next
   std::map<void*, Place> live_;
   uintptr_t next_address_ = 4096;
   int64_t time_ = 0, live_bytes_ = 0, peak_bytes_ = 0;

@@ -45,6 +45,7 @@ SequenceSet::SequenceSet(std::unique_ptr<DocumentSource> documents, const DataSe
     tokens_ += documents_->length(document);
     if (settings_.packing == Packing::none) {
       starts_.push_back({document, 0});
+      left_out_ += std::max<int64_t>(0, documents_->length(document) - length);
       continue;
     }
     for (; offset < documents_->length(document); offset += length) starts_.push_back({document, offset});

@@ -34,7 +34,9 @@ class SequenceSet {
 
   [[nodiscard]] int64_t count() const { return static_cast<int64_t>(starts_.size()); }  // sequences in an epoch
 
-  [[nodiscard]] int64_t tokens() const { return tokens_; }  // of all documents
+  [[nodiscard]] int64_t documents() const { return documents_->count(); }
+  [[nodiscard]] int64_t tokens() const { return tokens_; }      // of all documents
+  [[nodiscard]] int64_t left_out() const { return left_out_; }  // of these, beyond the end of a document's one sequence
 
   // Which sequence is the `position`-th of training (from 0), epochs following one another, each in its own order if
   // shuffled.
@@ -51,7 +53,7 @@ class SequenceSet {
   std::unique_ptr<DocumentSource> documents_;
   DataSettings settings_;
   std::vector<Start> starts_;
-  int64_t tokens_ = 0;
+  int64_t tokens_ = 0, left_out_ = 0;
   mutable int64_t epoch_ = -1;  // whose order is in order_
   mutable std::vector<int64_t> order_;
 };

@@ -117,6 +117,10 @@ void GrowingFile::append(std::string_view text) {
     [[maybe_unused]] const int cut = ::ftruncate(descriptor_.get(), size_);
     throw;
   }
+  struct stat status {};
+  if (::fstat(descriptor_.get(), &status) != 0 || status.st_nlink == 0) {
+    throw EnvironmentError(fmt::format("'{}' was removed while it was being written", path_.string()));
+  }
   size_ += std::ssize(text);
 }
 

@@ -47,7 +47,8 @@ class OutputFile {
   FileDescriptor descriptor_;
 };
 
-// A file that others read while it grows; replaces what was there. Errors as those of OutputFile.
+// A file that others read while it grows; replaces what was there. Errors as those of OutputFile; and EnvironmentError
+// where somebody has removed it.
 class GrowingFile {
  public:
   explicit GrowingFile(std::filesystem::path path);

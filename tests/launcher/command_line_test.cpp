@@ -4,6 +4,7 @@
 
 #include "kernels/error.h"
 #include "launcher/config_keys.h"
+#include "tests/support/temporary_directory.h"
 
 namespace annulus {
 namespace {
@@ -40,6 +41,11 @@ TEST(CommandLine, RefusesWhatItDoesNotKnow) {
   EXPECT_THROW(parse({"train", "a.yaml", "--ranks", "0"}), ConfigurationError);
   EXPECT_THROW(parse({"train", "a.yaml", "--ranks", "two"}), ConfigurationError);
   EXPECT_THROW(parse({"train", "a.yaml", "--ranks"}), ConfigurationError);
+}
+
+TEST(CommandLine, NamesTheCommandThatWasMeant) {
+  expect_says(message_of<ConfigurationError>([] { parse({"trian", "a.yaml"}); }), {"'trian'", "`annulus train`"});
+  expect_says(message_of<ConfigurationError>([] { parse({"comapre"}); }), {"'comapre'", "`annulus compare`"});
 }
 
 TEST(CommandLine, SaysItsVersion) {

@@ -46,6 +46,12 @@ TEST(Comparison, FindsTheLargestDifferenceOfAnyStepAndRun) {
   EXPECT_EQ(results[1].peak_bytes, 300);
 }
 
+TEST(Comparison, SaysWhenItCannotBeTrue) {
+  const std::string warning = "too good to be true";
+  EXPECT_EQ(as_table({{.ranks = 1}, {.ranks = 2, .efficiency = 1.1}}, "cores").find(warning), std::string::npos);
+  EXPECT_NE(as_table({{.ranks = 1}, {.ranks = 2, .efficiency = 3.17}}, "cores").find(warning), std::string::npos);
+}
+
 TEST(Comparison, SaysWhenRanksShareCores) {
   const std::vector<ComparedCount> own = {{.ranks = 1, .processors = 2}}, crowd = {{.ranks = 4, .shared = true}};
   EXPECT_EQ(as_table(own, "cores").find("share cores"), std::string::npos);

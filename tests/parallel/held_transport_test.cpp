@@ -13,7 +13,7 @@ namespace {
 MemoryPlan one_buffer_a_step() {
   MemoryPlan plan;
   plan.sections[static_cast<size_t>(Section::step)] = {
-      {.bytes = planned_bytes(400, true), .purpose = Purpose::communication, .begin = 0, .end = 1}};
+      {.bytes = planned_bytes(400, true), .purpose = Purpose::communication}};
   place(plan);
   return plan;
 }

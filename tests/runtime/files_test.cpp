@@ -178,6 +178,14 @@ TEST(GrowingFile, CallsAFullDiskAMemoryErrorAndAnAbsentFolderAnEnvironmentError)
               {"absent/log", "No such file"});
 }
 
+TEST(GrowingFile, NoticesThatItWasRemoved) {
+  const TemporaryDirectory folder;
+  GrowingFile file(folder / "log");
+  file.append("one\n");
+  std::filesystem::remove(folder / "log");
+  expect_says(message_of<EnvironmentError>([&] { file.append("two\n"); }), {"log'", "removed"});
+}
+
 TEST(CreateFolders, MakesWhatIsMissingAndNamesWhatIsInTheWay) {
   const TemporaryDirectory folder;
   create_folders(folder / "a/b");

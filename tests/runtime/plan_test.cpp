@@ -10,6 +10,7 @@
 #include <random>
 
 #include "runtime/plan_length.h"
+#include "tests/support/live_together.h"
 
 namespace annulus {
 namespace {
@@ -101,7 +102,7 @@ TEST(Plan, PutsNothingWhereSomethingElseLives) {
       const auto& a = all[i];
       EXPECT_LE(a.offset + a.bytes, memory.extent);
       for (size_t j = i + 1; j < all.size() && all[j].offset < a.offset + a.bytes; ++j) {
-        overlaps += a.begin < all[j].end && all[j].begin < a.end ? 1 : 0;
+        overlaps += live_together(a, all[j]) ? 1 : 0;
       }
     }
     EXPECT_EQ(overlaps, 0) << "seed " << seed << ", " << all.size() << " allocations";
@@ -156,6 +157,31 @@ TEST(Plan, OfTheRanksThatDifferIsThatOfAll) {
       EXPECT_EQ(rank.memory.stored, rung.worst.memory.stored);
     }
     EXPECT_EQ(rung.worst.memory.extent, largest);
+  }
+}
+
+// However many micro-batches a step has, three are planned; what all of them cost is counted in full to compare.
+TEST(Plan, OfManyMicroBatchesIsThatOfThree) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    RandomRun random(seed);
+    const int64_t micro_batch = random.mesh.data_size * random.settings.train.micro_batch_size;
+    SCOPED_TRACE(fmt::format("seed {}, {} ranks, {}", seed, random.mesh.size(), random.rule.to_string()));
+    for (const int64_t sequences : {4 * micro_batch, 7 * micro_batch + 1}) {
+      random.settings.train.global_batch_size = sequences;
+      PreparedRun run = worst_case(random.settings, random.model);
+      run.mesh = random.mesh;
+      run.memory = random.rule;
+      const RankPlan many = plan_rank(run, 1);
+      const StepCost counted = cost_of_step(run, 1);
+      EXPECT_EQ(run.settings.train.global_batch_size, sequences);
+      EXPECT_EQ(many.step.operations.attention, counted.operations.attention);
+      EXPECT_EQ(many.step.operations.matmul, counted.operations.matmul);
+      EXPECT_EQ(many.step.ring_bytes, counted.ring_bytes);
+      EXPECT_EQ(many.step.parameter_bytes, counted.parameter_bytes);
+      EXPECT_EQ(many.step.disk_traffic_bytes, counted.disk_traffic_bytes);
+      run.settings.train.global_batch_size = 3 * micro_batch;
+      EXPECT_EQ(many.memory.extent, plan_rank(run, 1).memory.extent);
+    }
   }
 }
 

@@ -84,6 +84,23 @@ TEST(Outputs, HoldTheFiguresOfEveryStep) {
   }
 }
 
+TEST(Outputs, SayWhatWillNotBeLearned) {
+  const TinyRun run({}, random_documents(std::vector<int64_t>{50, 30, 60}, TinyModel{}.vocabulary, 4), {});
+  const Words all = {"data.sequence_length=64", "train.steps=2", "--dry-run"};
+  const std::string nothing = run.start("all", 1, all).output;
+  expect_says(nothing, {"3 sequences of 64 tokens, from 3 documents with 140 in"});
+  EXPECT_EQ(nothing.find("warning"), std::string::npos);
+  const Words part = {"data.sequence_length=40",
+                      "data.packing=none",
+                      "train.steps=1",
+                      "optimizer.schedule=cosine",
+                      "optimizer.warmup_steps=0",
+                      "optimizer.min_learning_rate=0",
+                      "--dry-run"};
+  expect_says(run.start("part", 1, part).output, {"warning: data.packing=none", ": 30 tokens are left out",
+                                                  "warning: the learning rate is 0 in every step"});
+}
+
 TEST(Outputs, AreAModelThatCanBeTrainedFurther) {
   for (const bool tied : {true, false}) {
     const TinyRun run({.tied = tied}, documents, settings);

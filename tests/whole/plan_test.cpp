@@ -49,7 +49,7 @@ TEST(Plan, IsThePeakOfTheRunToTheByte) {
                          "parallel.data_parallel_size=" + (ranks % 2 == 0 ? pick({"1", "2"}) : "1"),
                          "model.dtype=" + pick({"float32", "bfloat16"}),
                          "train.micro_batch_size=" + pick({"1", "2"}),
-                         "train.global_batch_size=3",
+                         "train.global_batch_size=" + pick({"3", "9"}),
                          "train.steps=2",
                          "memory.recompute=" + pick({"auto", "none", "keep_attention", "layer"}),
                          "memory.mlp_tile=" + pick({"auto", "0", "9"}),

@@ -1,6 +1,6 @@
 """Annulus and PyTorch side by side on the same weights and tokens; scripts/compare_torch.sh starts it.
 
-compare_torch.py EXECUTABLE MODEL LENGTH [ROUNDS]. MODEL: a directory with a config.json; weights are random, made once
+torch_step.py EXECUTABLE MODEL LENGTH [ROUNDS]. MODEL: a directory with a config.json; weights are random, made once
 and given to both. The two run by turns; the first step of each run warms up and is not timed. Prints a Markdown table.
 """
 
