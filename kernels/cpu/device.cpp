@@ -9,6 +9,7 @@
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_in_tiles.h"
 #include "kernels/cpu/parallel_for.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/shapes.h"
@@ -53,7 +54,8 @@ CpuDevice::CpuDevice(const DeviceOptions& options, Isa isa, std::unique_ptr<Memo
                              "; set runtime.threads to 1 or more, or to auto");
   }
   require_team(threads_);
-  if (disk_bytes > 0) disk_ = std::make_unique<FileStorage>(options.offload_directory, disk_bytes, *memory_, make_host_access());
+  if (disk_bytes > 0)
+    disk_ = std::make_unique<FileStorage>(options.offload_directory, disk_bytes, *memory_, make_host_access());
 }
 
 Storage& CpuDevice::storage(Place place) {
@@ -70,6 +72,7 @@ std::string CpuDevice::description() const {
   std::string text = "CPU, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") + name_of(isa_);
   if (isa_bound() != IsaBound::none) text += std::string(" (ANNULUS_MAX_ISA=") + name_of(isa_bound()) + ')';
   text += ", " + gemm_library();
+  if (multiplies_in_tiles()) text += ", bfloat16 products in AMX";
   if (!multiplies_bfloat16()) text += ", bfloat16 products in float32";
   return text;
 }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "kernels/cpu/gemm_in_float32.h"
+#include "kernels/cpu/gemm_in_tiles.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/error.h"
 
@@ -155,22 +156,19 @@ dnnl::cpu_isa cpu_isa_of(IsaBound bound) {
     case IsaBound::avx512:
       return dnnl::cpu_isa::avx512_core;
     case IsaBound::avx512_bf16:
+    case IsaBound::none:  // products of bfloat16 in AMX are ours
       return dnnl::cpu_isa::avx512_core_bf16;
-    case IsaBound::none:
-      break;
   }
-  throw InternalError("no bound on instruction sets is none of oneDNN's");
+  throw InternalError("a bound on instruction sets that does not exist");
 }
 
 // oneDNN takes a bound once, before anything has asked it what the CPU has.
 void bound_library() {
-  static const bool bounded = [] {
-    const IsaBound bound = isa_bound();
-    return bound == IsaBound::none || dnnl::set_max_cpu_isa(cpu_isa_of(bound)) == dnnl::status::success;
-  }();
+  static const bool bounded = dnnl::set_max_cpu_isa(cpu_isa_of(isa_bound())) == dnnl::status::success;
   if (bounded) return;
-  throw EnvironmentError(gemm_library() + " does not let its instruction sets be bounded by " + name_of(isa_bound()) +
-                         "; unset ANNULUS_MAX_ISA");
+  throw EnvironmentError(gemm_library() +
+                         " does not let its instruction sets be bounded; install one that was built with "
+                         "ONEDNN_ENABLE_MAX_CPU_ISA, as Debian's is");
 }
 
 Products& products_of_thread() {
@@ -191,6 +189,10 @@ bool is_empty(const Gemm& gemm) {
   return gemm.m == 0 || gemm.n == 0 || gemm.k == 0;
 }
 
+bool needs_tiles(const Gemm& gemm) {
+  return gemm.dtype == DType::bfloat16 && multiplies_in_tiles();
+}
+
 bool needs_float32(const Gemm& gemm) {
   return gemm.dtype == DType::bfloat16 && !multiplies_bfloat16();
 }
@@ -207,6 +209,9 @@ bool multiplies_bfloat16() {
 
 int64_t gemm_scratch_bytes(const Gemm& gemm) {
   if (is_empty(gemm)) return 0;
+  if (needs_tiles(gemm)) {
+    return std::max(gemm_in_tiles_scratch_bytes(gemm, 1), gemm_in_tiles_scratch_bytes(gemm, threads_of_caller()));
+  }
   if (needs_float32(gemm)) return gemm_in_float32_scratch_bytes(gemm);
   const auto scratch_bytes = [&](int threads) {
     const Key key = key_of(gemm, threads);
@@ -224,6 +229,7 @@ void run_gemm(const Gemm& gemm, void* scratch) {
     if (!gemm.accumulate && gemm.n > 0) clear(gemm);
     return;
   }
+  if (needs_tiles(gemm)) return run_gemm_in_tiles(gemm, scratch, threads_of_caller());
   if (needs_float32(gemm)) return run_gemm_in_float32(gemm, scratch, threads_of_caller());
   const Key key = key_of(gemm, threads_of_caller());
   const ThreadSetting setting(key.threads);

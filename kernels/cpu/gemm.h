@@ -1,6 +1,7 @@
 // Matrix products on host memory with leading dimensions, through oneDNN. Primitives are cached by everything that
-// distinguishes them, so that a repeated shape costs a lookup. On a CPU that has no instructions for bfloat16 products,
-// these are computed in float32, by blocks (gemm_in_float32.h).
+// distinguishes them, so that a repeated shape costs a lookup. Products of bfloat16 matrices are our own on a CPU with
+// AMX (gemm_in_tiles.h), and computed in float32, by blocks, on one that has no instructions for them
+// (gemm_in_float32.h).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ void run_gemm(const Gemm& gemm, void* scratch);
 
 std::string gemm_library();  // "oneDNN 2.6.3"
 
-// Whether oneDNN has instructions for bfloat16 products, on this CPU and within isa_bound().
+// Whether there are instructions for bfloat16 products, on this CPU and within isa_bound().
 bool multiplies_bfloat16();
 
 }  // namespace annulus::cpu

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_in_tiles.h"
 #include "tests/kernels/devices.h"
 
 namespace annulus::cpu {
@@ -15,8 +16,10 @@ using namespace annulus::testing;
 TEST(CpuDevice, DescribesWhatComputesHere) {
   const std::string bound =
       isa_bound() == IsaBound::none ? "" : std::string(" (ANNULUS_MAX_ISA=") + name_of(isa_bound()) + ')';
-  const std::string products =
-      bound + ", " + gemm_library() + (multiplies_bfloat16() ? "" : ", bfloat16 products in float32");
+  const std::string products = bound + ", " + gemm_library() +
+                               (multiplies_in_tiles()   ? ", bfloat16 products in AMX"
+                                : multiplies_bfloat16() ? ""
+                                                        : ", bfloat16 products in float32");
   const CpuDevice one({.threads = 1}, Isa::v2);
   EXPECT_EQ(one.description(), "CPU, 1 thread, SSE4.2" + products);
   const auto best = make_cpu_device({.threads = 2});

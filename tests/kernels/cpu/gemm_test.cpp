@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/gemm_in_float32.h"
+#include "kernels/cpu/gemm_in_tiles.h"
 #include "tests/kernels/product.h"
 
 namespace annulus::cpu {
@@ -42,9 +43,19 @@ TEST(Matmul, MakesProgressBetweenBlocksOfRowsAndComputesThemAll) {
   }
 }
 
-// What a CPU without bfloat16 instructions runs, tested on every CPU: with matrices wider than what is multiplied, and
-// NaN in the scratch.
-void check_gemm_in_float32(int threads, const Shape& mnk, DType c_dtype, int flags) {
+// A way to compute a product of bfloat16 matrices.
+struct Route {
+  int64_t (*scratch_bytes)(const Gemm& gemm);
+  void (*run)(const Gemm& gemm, void* scratch, int threads);
+};
+
+// What a CPU without bfloat16 instructions runs, tested on every CPU.
+constexpr Route in_float32{.scratch_bytes = gemm_in_float32_scratch_bytes, .run = run_gemm_in_float32};
+constexpr Route of_this_cpu{.scratch_bytes = gemm_scratch_bytes,
+                            .run = [](const Gemm& gemm, void* scratch, int /*threads*/) { run_gemm(gemm, scratch); }};
+
+// With matrices wider than what is multiplied, and NaN in the scratch.
+void check_bfloat16(const Route& route, int threads, const Shape& mnk, DType c_dtype, int flags) {
   constexpr int64_t pad = 2;
   CpuDevice device({.threads = threads, .poison = true}, best_isa());
   const bool transpose_a = (flags & 1) != 0;
@@ -96,8 +107,8 @@ void check_gemm_in_float32(int threads, const Shape& mnk, DType c_dtype, int fla
                   .transpose_a = transpose_a,
                   .transpose_b = transpose_b,
                   .accumulate = accumulate};
-  const Allocation scratch(device.memory(), gemm_in_float32_scratch_bytes(gemm), Purpose::workspace);
-  run_gemm_in_float32(gemm, scratch.data(), threads);
+  const Allocation scratch(device.memory(), route.scratch_bytes(gemm), Purpose::workspace);
+  route.run(gemm, scratch.data(), threads);
   for (int64_t row = 0; row < m; ++row) {
     const int64_t bytes = n * size_of(c_dtype);
     std::memcpy(static_cast<char*>(c->data()) + row * bytes, wide_c->slice(row, row + 1).data(),
@@ -115,8 +126,24 @@ TEST(GemmInFloat32, EqualsTheSumOfProductsWithinABlockAndAcrossBlocks) {
   for (const int threads : {1, 3}) {
     for (const Shape& size : sizes) {
       for (int flags = 0; flags < 8; ++flags) {
-        check_gemm_in_float32(threads, size, DType::float32, flags);
-        check_gemm_in_float32(threads, size, DType::bfloat16, flags);
+        check_bfloat16(in_float32, threads, size, DType::float32, flags);
+        check_bfloat16(in_float32, threads, size, DType::bfloat16, flags);
+      }
+    }
+  }
+}
+
+// Sums of lengths that fill no register, and the sizes around a panel and a block: oneDNN 2.6 ended with an illegal
+// instruction on (63, 13, 76) and its like.
+TEST(Gemm, EqualsTheSumOfProductsInBfloat16ForAnySize) {
+  const Shape sizes[] = {{1, 1, 1},    {1, 80, 63},  {63, 13, 76}, {76, 63, 13}, {13, 76, 63}, {33, 17, 101},
+                         {64, 96, 32}, {32, 32, 33}, {31, 65, 34}, {518, 3, 5},  {3, 518, 5},  {3, 5, 518},
+                         {5, 7, 1025}, {130, 66, 7}, {16, 48, 2},  {96, 32, 520}};
+  for (const int threads : {1, 3}) {
+    for (const Shape& size : sizes) {
+      for (int flags = 0; flags < 8; ++flags) {
+        check_bfloat16(of_this_cpu, threads, size, DType::float32, flags);
+        check_bfloat16(of_this_cpu, threads, size, DType::bfloat16, flags);
       }
     }
   }

@@ -1,0 +1,163 @@
+#include "kernels/cpu/gemm_in_tiles.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/amx_tile.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/parallel_for.h"
+#include "kernels/cpu/vector.h"
+
+namespace annulus::cpu {
+namespace {
+
+// A block of a, one of b and one of c are together what the second-level cache holds, 2 MiB.
+constexpr int64_t block_lines = 512, block_terms = 512;
+
+// Equal blocks of whole panels, none above block_lines, and enough of them for all threads.
+struct Blocks {
+  Blocks(const Gemm& gemm, int threads) {
+    while (tasks() == 0 || (tasks() < threads && std::max(rows, columns) > amx::panel_lines)) {
+      int64_t& longer = rows >= columns ? rows : columns;
+      if (tasks() != 0) longer /= 2;
+      row_blocks = ceil_divide(gemm.m, rows), column_blocks = ceil_divide(gemm.n, columns);
+    }
+    rows = round_up(ceil_divide(gemm.m, row_blocks), amx::panel_lines);
+    columns = round_up(ceil_divide(gemm.n, column_blocks), amx::panel_lines);
+    row_blocks = ceil_divide(gemm.m, rows), column_blocks = ceil_divide(gemm.n, columns);
+    terms = round_up(std::min(gemm.k, block_terms), amx::step_terms);
+  }
+
+  [[nodiscard]] int64_t tasks() const { return row_blocks * column_blocks; }
+
+  int64_t rows = block_lines, columns = block_lines, terms = block_terms;
+  int64_t row_blocks = 0, column_blocks = 0;
+};
+
+// What one thread needs.
+struct Scratch {
+  Scratch(const Blocks& blocks, void* memory) {
+    const auto take = [&](int64_t size) {
+      auto* const taken = memory == nullptr ? nullptr : static_cast<char*>(memory) + bytes;
+      bytes += size;
+      return taken;
+    };
+    a = reinterpret_cast<bfloat16*>(take(blocks.rows * blocks.terms * size_of(DType::bfloat16)));
+    b = reinterpret_cast<bfloat16*>(take(blocks.columns * blocks.terms * size_of(DType::bfloat16)));
+    c = reinterpret_cast<float*>(take(blocks.rows * blocks.columns * size_of(DType::float32)));
+  }
+
+  bfloat16 *a, *b;  // packed
+  float* c;         // (rows, columns)
+  int64_t bytes = 0;
+};
+
+// The part of c at (row, column), of at most a block.
+struct Part {
+  const Gemm& gemm;
+  int64_t row, column, rows, columns;
+
+  [[nodiscard]] char* c_row(int64_t i) const {
+    return static_cast<char*>(gemm.c) + ((row + i) * gemm.ldc + column) * size_of(gemm.c_dtype);
+  }
+
+  void load(float* block, int64_t ld) const {
+    const VectorMath& math = vector_math(best_isa());
+    for (int64_t i = 0; i < rows; ++i) {
+      if (gemm.c_dtype == DType::float32) {
+        std::memcpy(block + i * ld, c_row(i), static_cast<size_t>(columns) * sizeof(float));
+      } else {
+        math.widen(block + i * ld, reinterpret_cast<const bfloat16*>(c_row(i)), columns);
+      }
+    }
+  }
+
+  void store(const float* block, int64_t ld) const {
+    const VectorMath& math = vector_math(best_isa());
+    for (int64_t i = 0; i < rows; ++i) {
+      if (gemm.c_dtype == DType::float32) {
+        std::memcpy(c_row(i), block + i * ld, static_cast<size_t>(columns) * sizeof(float));
+      } else {
+        math.round(reinterpret_cast<bfloat16*>(c_row(i)), block + i * ld, columns);
+      }
+    }
+  }
+
+  void multiply(const Blocks& blocks, const Scratch& scratch) const {
+    // Whole panels of float32 are summed where they are.
+    const bool in_place =
+        gemm.c_dtype == DType::float32 && rows % amx::panel_lines == 0 && columns % amx::panel_lines == 0;
+    float* const c = in_place ? reinterpret_cast<float*>(c_row(0)) : scratch.c;
+    const int64_t ldc = in_place ? gemm.ldc : round_up(columns, amx::panel_lines);
+    if (!in_place && gemm.accumulate) load(c, ldc);
+    const auto* const a = static_cast<const bfloat16*>(gemm.a) + row * (gemm.transpose_a ? 1 : gemm.lda);
+    const auto* const b = static_cast<const bfloat16*>(gemm.b) + column * (gemm.transpose_b ? gemm.ldb : 1);
+    for (int64_t term = 0; term < gemm.k; term += blocks.terms) {
+      const int64_t terms = std::min(blocks.terms, gemm.k - term);
+      amx::pack_a(scratch.a, {.source = a + term * (gemm.transpose_a ? gemm.lda : 1),
+                              .ld = gemm.lda,
+                              .lines_are_columns = gemm.transpose_a,
+                              .lines = rows,
+                              .terms = terms});
+      amx::pack_b(scratch.b, {.source = b + term * (gemm.transpose_b ? 1 : gemm.ldb),
+                              .ld = gemm.ldb,
+                              .lines_are_columns = !gemm.transpose_b,
+                              .lines = columns,
+                              .terms = terms});
+      amx::multiply({.c = c,
+                     .ldc = ldc,
+                     .a = scratch.a,
+                     .b = scratch.b,
+                     .a_panels = ceil_divide(rows, amx::panel_lines),
+                     .b_panels = ceil_divide(columns, amx::panel_lines),
+                     .steps = ceil_divide(terms, amx::step_terms),
+                     .accumulate = gemm.accumulate || term > 0});
+    }
+    if (!in_place) store(c, ldc);
+  }
+};
+
+// Linux gives the tile registers to processes that ask for them (Documentation/arch/x86/xstate.rst).
+bool may_use_tiles() {
+#ifdef SYS_arch_prctl
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+bool multiplies_in_tiles() {
+  static const bool answer = isa_bound() == IsaBound::none && has(Isa::v4) && __builtin_cpu_supports("amx-tile") != 0 &&
+                             __builtin_cpu_supports("amx-bf16") != 0 && may_use_tiles();
+  return answer;
+}
+
+int64_t gemm_in_tiles_scratch_bytes(const Gemm& gemm, int threads) {
+  const Blocks blocks(gemm, threads);
+  return std::min<int64_t>(threads, blocks.tasks()) * Scratch(blocks, nullptr).bytes;
+}
+
+void run_gemm_in_tiles(const Gemm& gemm, void* memory, int threads) {
+  const Blocks blocks(gemm, threads);
+  const int64_t workers = std::min<int64_t>(threads, blocks.tasks()), bytes = Scratch(blocks, nullptr).bytes;
+  parallel_for(threads, workers, [&](int64_t worker) {
+    const Scratch scratch(blocks, static_cast<char*>(memory) + worker * bytes);
+    for (int64_t task = worker; task < blocks.tasks(); task += workers) {
+      const int64_t row = task % blocks.row_blocks * blocks.rows, column = task / blocks.row_blocks * blocks.columns;
+      Part{.gemm = gemm,
+           .row = row,
+           .column = column,
+           .rows = std::min(blocks.rows, gemm.m - row),
+           .columns = std::min(blocks.columns, gemm.n - column)}
+          .multiply(blocks, scratch);
+    }
+  });
+}
+
+}  // namespace annulus::cpu
