@@ -53,7 +53,7 @@ struct AttentionTileKernels {
   float (*dot_bfloat16)(const bfloat16* a, const bfloat16* b, int64_t n);
 };
 
-// By what -march is called: x86-64-v2, v3 (AVX2 and FMA), v4 (AVX-512).
+// By what -march is called: x86-64-v2, v3 (AVX2 and FMA), v4 (AVX-512), and v4 with AVX512-BF16, which rounds.
 namespace v2 {
 extern const AttentionTileKernels attention_tile_kernels;
 }
@@ -61,6 +61,9 @@ namespace v3 {
 extern const AttentionTileKernels attention_tile_kernels;
 }
 namespace v4 {
+extern const AttentionTileKernels attention_tile_kernels;
+}
+namespace v4_bf16 {
 extern const AttentionTileKernels attention_tile_kernels;
 }
 

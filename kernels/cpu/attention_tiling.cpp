@@ -10,9 +10,8 @@ int64_t tile_width(int64_t keys) {
 
 const AttentionTileKernels& attention_tile_kernels() {
   static const Isa isa = best_isa();
-  return isa == Isa::v4   ? v4::attention_tile_kernels
-         : isa == Isa::v3 ? v3::attention_tile_kernels
-                          : v2::attention_tile_kernels;
+  if (isa == Isa::v4) return multiplies_bfloat16() ? v4_bf16::attention_tile_kernels : v4::attention_tile_kernels;
+  return isa == Isa::v3 ? v3::attention_tile_kernels : v2::attention_tile_kernels;
 }
 
 QueryTiling::QueryTiling(const View& query, std::span<const KeySlice> slices, int64_t stacked_rows)

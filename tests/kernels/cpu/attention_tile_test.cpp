@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vector.h"
 
 namespace annulus::cpu {
@@ -19,17 +20,21 @@ constexpr int64_t width = 64, group = 2, head_dim = 5;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 struct Level {
-  Isa isa;
+  bool here;
+  const char* name;
   const AttentionTileKernels& kernels;
 };
 
 // body for each instruction set this CPU has.
 template <class Body>
 void for_each_level(const Body& body) {
-  for (const Level& level : {Level{Isa::v2, v2::attention_tile_kernels}, Level{Isa::v3, v3::attention_tile_kernels},
-                             Level{Isa::v4, v4::attention_tile_kernels}}) {
-    if (!has(level.isa)) continue;
-    SCOPED_TRACE(name_of(level.isa));
+  const Level levels[] = {{has(Isa::v2), "v2", v2::attention_tile_kernels},
+                          {has(Isa::v3), "v3", v3::attention_tile_kernels},
+                          {has(Isa::v4), "v4", v4::attention_tile_kernels},
+                          {has(Isa::v4) && multiplies_bfloat16(), "v4_bf16", v4_bf16::attention_tile_kernels}};
+  for (const Level& level : levels) {
+    if (!level.here) continue;
+    SCOPED_TRACE(level.name);
     body(level.kernels);
   }
 }
