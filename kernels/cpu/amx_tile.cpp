@@ -64,8 +64,9 @@ inline void load_pairs(Tile& tile, const bfloat16* source, int64_t ld, int64_t l
 }
 
 // A's tiles have a line in each row, B's a pair of terms.
-void pack(bfloat16* packed, const Block& block, bool lines_in_rows) {
-  for (int64_t panel = 0; panel < block.lines; panel += panel_lines) {
+void pack(Panels panels, const Block& block, bool lines_in_rows) {
+  for (int64_t panel = 0; panel < block.lines; panel += panel_lines, panels.data += panels.stride) {
+    bfloat16* packed = panels.data;
     for (int64_t term = 0; term < block.terms; term += step_terms) {
       for (int64_t line = panel; line < panel + panel_lines; line += tile_lines, packed += tile_elements) {
         Tile tile;
@@ -95,18 +96,18 @@ constexpr Configuration configuration;
 
 }  // namespace
 
-void pack_a(bfloat16* packed, const Block& block) {
+void pack_a(Panels packed, const Block& block) {
   pack(packed, block, true);
 }
 
-void pack_b(bfloat16* packed, const Block& block) {
+void pack_b(Panels packed, const Block& block) {
   pack(packed, block, false);
 }
 
 // A panel of b stays in the first-level cache while all of a passes.
 void multiply(const TileProduct& product) {
   const auto [c, ldc, a, b, a_panels, b_panels, steps, accumulate] = product;
-  const int64_t panel_elements = 2 * tile_elements * steps, c_bytes = ldc * static_cast<int64_t>(sizeof(float));
+  const int64_t c_bytes = ldc * static_cast<int64_t>(sizeof(float));
   // Not _tile_loadconfig: GCC 12 takes it to read no more than the first 8 bytes.
   asm volatile("ldtilecfg %0" ::"m"(configuration));
   for (int64_t column = 0; column < b_panels; ++column) {
@@ -124,8 +125,8 @@ void multiply(const TileProduct& product) {
         _tile_zero(2);
         _tile_zero(3);
       }
-      const bfloat16* a_tiles = a + row * panel_elements;
-      const bfloat16* b_tiles = b + column * panel_elements;
+      const bfloat16* a_tiles = a.data + row * a.stride;
+      const bfloat16* b_tiles = b.data + column * b.stride;
       for (int64_t step = 0; step < steps; ++step, a_tiles += 2 * tile_elements, b_tiles += 2 * tile_elements) {
         _tile_loadd(6, b_tiles, tile_row_bytes);
         _tile_loadd(4, a_tiles, tile_row_bytes);

@@ -22,15 +22,26 @@ struct Block {
   int64_t lines, terms;
 };
 
-void pack_a(bfloat16* packed, const Block& block);
-void pack_b(bfloat16* packed, const Block& block);
+// Where a packed block lies.
+struct Panels {
+  bfloat16* data;
+  int64_t stride;  // elements from one panel to the next
+
+  // From a line and a term on, both multiples of 32.
+  [[nodiscard]] Panels from(int64_t line, int64_t term) const {
+    return {data + line / panel_lines * stride + term * panel_lines, stride};
+  }
+};
+
+void pack_a(Panels packed, const Block& block);
+void pack_b(Panels packed, const Block& block);
 
 // C = A·B or C += A·B over whole panels of packed a and b; each element is summed from its first term to its last, in
 // float32. Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS.
 struct TileProduct {
   float* c;  // (32 · a_panels, 32 · b_panels)
   int64_t ldc;
-  const bfloat16 *a, *b;
+  Panels a, b;
   int64_t a_panels, b_panels, steps;
   bool accumulate;
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/attention_tiling.h"
 #include "kernels/shapes.h"
 
@@ -10,36 +11,20 @@ namespace annulus::cpu {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr int64_t stacked_rows = 256;  // of a query tile: its scores against 512 keys still fit the second-level cache
 
-// What one thread needs.
-struct Scratch {
-  Scratch(const QueryTiling& tiling, int64_t product_bytes, ScratchCutter& cutter) {
-    const int64_t tile_elements = tiling.stacked() * tiling.head_dim;
-    const int64_t element = size_of(tiling.dtype);
-    query = cutter.take<char>(tile_elements * element);
-    key = cutter.take<char>(max_tile_width * tiling.head_dim * element);
-    value = cutter.take<char>(max_tile_width * tiling.head_dim * element);
-    scores = cutter.take<float>(tiling.stacked() * max_tile_width);
-    output = cutter.take<float>(tile_elements);
-    row_max = cutter.take<float>(tiling.stacked());
-    row_sum = cutter.take<float>(tiling.stacked());
-    ranges = cutter.take<ColumnRanges>(tiling.queries);
-    seen = cutter.take<int32_t>(max_tile_width + 1);
-    product = cutter.take<char>(product_bytes);
-  }
+// Of a query tile. At once: its scores against 512 keys still fit the second-level cache. By panels: the keys are
+// packed for many, and no more than the scores of a few are there at a time, so that what is read of the packed keys is
+// read from the first-level cache as often as from the second.
+constexpr int64_t stacked_rows_at_once = 256, stacked_rows_by_panels = 1024, panel_rows = 64;
 
-  char* query;           // (stacked, head_dim)
-  char* key;             // (width, head_dim)
-  char* value;           // (width, head_dim)
-  float* scores;         // (stacked, width)
-  float* output;         // (stacked, head_dim)
-  float* row_max;        // (stacked)
-  float* row_sum;        // (stacked)
-  ColumnRanges* ranges;  // (queries)
-  int32_t* seen;         // (max_tile_width + 1)
-  char* product;         // of one matrix product
-};
+// Without keys there are no products, and the smaller tile needs less than that of any call with keys: what a mask
+// leaves of the keys changes no peak.
+constexpr int64_t stacked_rows_without_keys = 64;
+
+int64_t stacked_rows(const AttentionForward& args) {
+  if (args.keys.empty()) return stacked_rows_without_keys;
+  return goes_by_panels(args.query) ? stacked_rows_by_panels : stacked_rows_at_once;
+}
 
 // O += P·V
 Gemm output_product(const QueryTiling& tiling, int64_t width) {
@@ -53,10 +38,6 @@ Gemm output_product(const QueryTiling& tiling, int64_t width) {
           .accumulate = true};
 }
 
-// Without keys there are no products, and the smaller tile needs less than that of any call with keys: what a mask
-// leaves of the keys changes no peak.
-constexpr int64_t stacked_rows_without_keys = 64;
-
 int64_t product_bytes(const QueryTiling& tiling) {
   int64_t bytes = 0;
   for (const int64_t width : tile_widths) {
@@ -66,17 +47,69 @@ int64_t product_bytes(const QueryTiling& tiling) {
   return bytes;
 }
 
+// How a call is cut.
+struct ForwardPlan {
+  explicit ForwardPlan(const AttentionForward& args)
+      : tiling(args.query, args.keys, stacked_rows(args)),
+        panels(goes_by_panels(args.query)),
+        product(panels || args.keys.empty() ? 0 : product_bytes(tiling)) {}
+
+  QueryTiling tiling;
+  bool panels;
+  int64_t product;  // bytes of scratch for the products
+};
+
+// What one thread needs.
+struct Scratch {
+  Scratch(const ForwardPlan& plan, ScratchCutter& cutter) {
+    const QueryTiling& tiling = plan.tiling;
+    const int64_t rows = tiling.stacked(), head_dim = tiling.head_dim, element = size_of(tiling.dtype);
+    query = cutter.take<char>(rows * head_dim * element);
+    key = cutter.take<char>(max_tile_width * head_dim * element);
+    value = cutter.take<char>(max_tile_width * head_dim * element);
+    if (plan.panels) {
+      scores = cutter.take<float>(panel_rows * max_tile_width);
+      output = cutter.take<float>(whole_panels(rows) * head_dim);
+      packed_query = take_panels(cutter, rows, head_dim);
+      packed_key = take_panels(cutter, max_tile_width, head_dim);
+      packed_value = take_panels(cutter, head_dim, max_tile_width);
+      packed_scores = take_panels(cutter, panel_rows, max_tile_width);
+    } else {
+      scores = cutter.take<float>(rows * max_tile_width);
+      output = cutter.take<float>(rows * head_dim);
+      product = cutter.take<char>(plan.product);
+    }
+    row_max = cutter.take<float>(rows);
+    row_sum = cutter.take<float>(rows);
+    ranges = cutter.take<ColumnRanges>(tiling.queries);
+    seen = cutter.take<int32_t>(max_tile_width + 1);
+  }
+
+  char* query;                                                        // (stacked, head_dim)
+  char* key;                                                          // (width, head_dim)
+  char* value;                                                        // (width, head_dim)
+  float* scores;                                                      // (stacked, width); by panels (panel_rows, width)
+  float* output;                                                      // (stacked, head_dim)
+  float* row_max;                                                     // (stacked)
+  float* row_sum;                                                     // (stacked)
+  ColumnRanges* ranges;                                               // (queries)
+  int32_t* seen;                                                      // (max_tile_width + 1)
+  char* product;                                                      // at once: of one matrix product
+  amx::Panels packed_query, packed_key, packed_value, packed_scores;  // by panels
+};
+
 // One tile of queries with one key head.
 class ForwardTile {
  public:
-  ForwardTile(const AttentionForward& args, const QueryTiling& tiling, const Scratch& scratch, int64_t kv_head,
+  ForwardTile(const AttentionForward& args, const ForwardPlan& plan, const Scratch& scratch, int64_t kv_head,
               int64_t tile)
       : args_(args),
-        tiling_(tiling),
+        plan_(plan),
+        tiling_(plan.tiling),
         scratch_(scratch),
         kv_head_(kv_head),
-        first_(tiling.first_query(tile)),
-        count_(tiling.queries_of(tile)),
+        first_(tiling_.first_query(tile)),
+        count_(tiling_.queries_of(tile)),
         queries_(key_ranges(args.ranges, first_, count_)) {}
 
   void run(const Worker& worker) const {
@@ -96,6 +129,10 @@ class ForwardTile {
 
   void begin() const {
     part(args_.query).pack(scratch_.query, count_, tiling_.queries);
+    if (plan_.panels) {
+      amx::pack_a(scratch_.packed_query,
+                  row_lines(scratch_.query, tiling_.head_dim, tiling_.stacked(), tiling_.head_dim));
+    }
     if (args_.first) {
       std::fill_n(scratch_.output, tiling_.stacked() * tiling_.head_dim, 0.0F);
       std::fill_n(scratch_.row_max, tiling_.stacked(), -infinity);
@@ -109,6 +146,9 @@ class ForwardTile {
 
   // Returns whether any of the keys is seen.
   bool attend(const KeyTile& tile) const;
+  void attend_at_once(const TileMask& mask, TileMask::Columns packed) const;
+  void attend_by_panels(const TileMask& mask, TileMask::Columns packed) const;
+  void softmax(const TileMask& mask, TileMask::Columns columns, int64_t first_row, int64_t rows) const;
   void finish() const;
 
   void keep() const {
@@ -118,6 +158,7 @@ class ForwardTile {
   }
 
   const AttentionForward& args_;
+  const ForwardPlan& plan_;
   const QueryTiling& tiling_;
   const Scratch& scratch_;
   int64_t kv_head_;
@@ -127,34 +168,84 @@ class ForwardTile {
 
 bool ForwardTile::attend(const KeyTile& tile) const {
   const KeySlice& slice = args_.keys[tile.slice];
-  TileMask mask(scratch_.ranges, scratch_.seen);
-  if (!mask.build(queries_, tiling_.queries, slice.first + tile.first, tile.keys)) return false;
-  const int64_t width = mask.width();
-  const auto seen = [&](int64_t column) { return mask.seen(column); };
-  const int64_t first_key = tile.first + mask.begin();
-  HeadRows(slice.key, tiling_.kv_heads, kv_head_, first_key).pack(scratch_.key, mask.keys(), width, seen);
-  HeadRows(slice.value, tiling_.kv_heads, kv_head_, first_key).pack(scratch_.value, mask.keys(), width, seen);
+  const TileMask mask(scratch_.ranges, queries_, tiling_.queries, slice.first + tile.first, tile.keys);
+  const TileMask::Columns columns = mask.columns(0, tiling_.queries);
+  if (columns.empty()) return false;
 
-  Gemm scores = score_product(tiling_, width);
-  scores.a = scratch_.query, scores.b = scratch_.key, scores.c = scratch_.scores;
-  run_gemm(scores, scratch_.product);
+  const TileMask::Columns packed = plan_.panels
+                                       ? columns.whole(amx::panel_lines)
+                                       : TileMask::Columns{columns.begin, columns.begin + tile_width(columns.count())};
+  SeenKeys seen(scratch_.seen, slice.first + tile.first, tile.keys);
+  seen.add(queries_);
+  seen.finish();
+  const auto keep = [&](int64_t column) { return seen(packed.begin + column); };
+  const auto pack = [&](const View& view, char* into) {
+    HeadRows(view, tiling_.kv_heads, kv_head_, tile.first + packed.begin)
+        .pack(into, columns.end - packed.begin, packed.count(), keep);
+  };
+  pack(slice.key, scratch_.key);
+  pack(slice.value, scratch_.value);
+  plan_.panels ? attend_by_panels(mask, packed) : attend_at_once(mask, packed);
+  return true;
+}
 
+// Of the rows whose scores are those in scratch.
+void ForwardTile::softmax(const TileMask& mask, TileMask::Columns columns, int64_t first_row, int64_t rows) const {
   attention_tile_kernels().softmax({.scores = scratch_.scores,
-                                    .output = scratch_.output,
-                                    .row_max = scratch_.row_max,
-                                    .row_sum = scratch_.row_sum,
+                                    .output = scratch_.output + first_row * tiling_.head_dim,
+                                    .row_max = scratch_.row_max + first_row,
+                                    .row_sum = scratch_.row_sum + first_row,
                                     .ranges = mask.ranges(),
-                                    .rows = tiling_.stacked(),
+                                    .first_row = first_row,
+                                    .first_column = columns.begin,
+                                    .rows = rows,
+                                    .width = columns.count(),
                                     .group = tiling_.group,
-                                    .width = width,
                                     .head_dim = tiling_.head_dim,
                                     .scale = args_.scale,
                                     .round = tiling_.dtype == DType::bfloat16});
+}
 
-  Gemm output = output_product(tiling_, width);
+void ForwardTile::attend_at_once(const TileMask& mask, TileMask::Columns packed) const {
+  Gemm scores = score_product(tiling_, packed.count());
+  scores.a = scratch_.query, scores.b = scratch_.key, scores.c = scratch_.scores;
+  run_gemm(scores, scratch_.product);
+  softmax(mask, packed, 0, tiling_.stacked());
+  Gemm output = output_product(tiling_, packed.count());
   output.a = scratch_.scores, output.b = scratch_.value, output.c = scratch_.output;
   run_gemm(output, scratch_.product);
-  return true;
+}
+
+void ForwardTile::attend_by_panels(const TileMask& mask, TileMask::Columns packed) const {
+  const int64_t head_dim = tiling_.head_dim;
+  amx::pack_b(scratch_.packed_key, row_lines(scratch_.key, head_dim, packed.count(), head_dim));
+  amx::pack_b(scratch_.packed_value, column_lines(scratch_.value, head_dim, packed.count(), head_dim));
+  for (int64_t row = 0; row < tiling_.stacked(); row += panel_rows) {
+    const int64_t rows = std::min(panel_rows, tiling_.stacked() - row);
+    const TileMask::Columns columns =
+        mask.columns(row / tiling_.group, ceil_divide(row + rows, tiling_.group)).whole(amx::panel_lines);
+    if (columns.empty()) continue;
+    const int64_t width = columns.count(), first = columns.begin - packed.begin;
+    PanelProduct{.c = scratch_.scores,
+                 .ldc = width,
+                 .a = scratch_.packed_query.from(row, 0),
+                 .b = scratch_.packed_key.from(first, 0),
+                 .rows = whole_panels(rows),
+                 .columns = width,
+                 .terms = head_dim}
+        .run();
+    softmax(mask, columns, row, rows);
+    amx::pack_a(scratch_.packed_scores, row_lines(scratch_.scores, score_stride(tiling_, width), rows, width));
+    PanelProduct{.c = scratch_.output + row * head_dim,
+                 .ldc = head_dim,
+                 .a = scratch_.packed_scores,
+                 .b = scratch_.packed_value.from(0, first),
+                 .rows = whole_panels(rows),
+                 .columns = head_dim,
+                 .terms = width,
+                 .accumulate = true}
+        .run();
+  }
 }
 
 // Normalises. A row that has seen nothing has sum 0, output 0 and log_sum −inf + ln 0 = −inf.
@@ -176,30 +267,18 @@ void ForwardTile::finish() const {
   }
 }
 
-}  // namespace
-
-namespace {
-
-// How a call is cut, and what each of its threads needs.
-struct ForwardPlan {
-  QueryTiling tiling;
-  int64_t product;  // bytes of scratch for the products
-  int64_t bytes;    // of scratch for all
-
-  explicit ForwardPlan(const AttentionForward& args)
-      : tiling(args.query, args.keys, args.keys.empty() ? stacked_rows_without_keys : stacked_rows),
-        product(args.keys.empty() ? 0 : product_bytes(tiling)) {
-    ScratchCutter counter(nullptr);
-    Scratch(tiling, product, counter);
-    bytes = counter.used();
-  }
-};
+// Of each thread.
+int64_t scratch_bytes(const ForwardPlan& plan) {
+  ScratchCutter counter(nullptr);
+  Scratch(plan, counter);
+  return counter.used();
+}
 
 }  // namespace
 
 int64_t attention_forward_workspace(const AttentionForward& args, int threads) {
   const OneThreadPerProduct one_thread;
-  return args.query.empty() ? 0 : threads * ForwardPlan(args).bytes;
+  return args.query.empty() ? 0 : threads * scratch_bytes(ForwardPlan(args));
 }
 
 void attention_forward(const AttentionForward& args, Memory& memory, int threads,
@@ -207,19 +286,18 @@ void attention_forward(const AttentionForward& args, Memory& memory, int threads
   require_shapes(args);
   if (args.query.empty()) return;
   const OneThreadPerProduct one_thread;
-  const auto [tiling, product, bytes] = ForwardPlan(args);
+  const ForwardPlan plan(args);
+  const QueryTiling& tiling = plan.tiling;
+  const int64_t bytes = scratch_bytes(plan);
   const Allocation scratch(memory, threads * bytes, Purpose::workspace);
 
-  const int64_t tasks = tiling.kv_heads * tiling.tiles;
-  for_each_task(threads, tasks, progress,
-                [&, &tiling = tiling, product = product, bytes = bytes](const Worker& worker, int64_t task) {
-                  ScratchCutter cutter(static_cast<char*>(scratch.data()) + worker.index * bytes);
-                  const Scratch mine(tiling, product, cutter);
-                  // From the last tile to the first: under a causal mask long tasks come first, so that threads end
-                  // together.
-                  const int64_t kv_head = task / tiling.tiles, tile = tiling.tiles - 1 - task % tiling.tiles;
-                  ForwardTile(args, tiling, mine, kv_head, tile).run(worker);
-                });
+  for_each_task(threads, tiling.kv_heads * tiling.tiles, progress, [&](const Worker& worker, int64_t task) {
+    ScratchCutter cutter(static_cast<char*>(scratch.data()) + worker.index * bytes);
+    const Scratch mine(plan, cutter);
+    // From the last tile to the first: under a causal mask long tasks come first, so that threads end together.
+    const int64_t kv_head = task / tiling.tiles, tile = tiling.tiles - 1 - task % tiling.tiles;
+    ForwardTile(args, plan, mine, kv_head, tile).run(worker);
+  });
 }
 
 void attention_delta(View delta, View output, View output_gradient, int threads) {

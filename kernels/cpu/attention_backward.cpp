@@ -1,45 +1,16 @@
+#include <memory>
+#include <thread>
+
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/attention_tiling.h"
 #include "kernels/shapes.h"
 
 namespace annulus::cpu {
 namespace {
 
-constexpr int64_t stacked_rows = 512;  // of a query tile
-
-// What one thread needs.
-struct Scratch {
-  Scratch(const QueryTiling& tiling, int64_t product_bytes, ScratchCutter& cutter) {
-    const int64_t query_elements = tiling.stacked() * tiling.head_dim;
-    const int64_t key_elements = max_tile_width * tiling.head_dim;
-    const int64_t element = size_of(tiling.dtype);
-    query = cutter.take<char>(query_elements * element);
-    output_gradient = cutter.take<char>(query_elements * element);
-    key = cutter.take<char>(key_elements * element);
-    value = cutter.take<char>(key_elements * element);
-    scores = cutter.take<float>(tiling.stacked() * max_tile_width);
-    gradients = cutter.take<float>(tiling.stacked() * max_tile_width);
-    log_sum = cutter.take<float>(tiling.stacked());
-    delta = cutter.take<float>(tiling.stacked());
-    result = cutter.take<float>(std::max(query_elements, key_elements));
-    ranges = cutter.take<ColumnRanges>(tiling.queries);
-    seen = cutter.take<int32_t>(max_tile_width + 1);
-    product = cutter.take<char>(product_bytes);
-  }
-
-  char* query;            // (stacked, head_dim)
-  char* output_gradient;  // (stacked, head_dim)
-  char* key;              // (width, head_dim)
-  char* value;            // (width, head_dim)
-  float* scores;          // (stacked, width)
-  float* gradients;       // (stacked, width)
-  float* log_sum;         // (stacked)
-  float* delta;           // (stacked)
-  float* result;          // (stacked or width, head_dim): of one of the last three products
-  ColumnRanges* ranges;   // (queries)
-  int32_t* seen;          // (max_tile_width + 1)
-  char* product;          // of one matrix product
-};
+// Of a query tile. By panels: what is packed of a tile fits the second-level cache beside the keys and their gradients.
+constexpr int64_t stacked_rows_at_once = 512, stacked_rows_by_panels = 128, panel_rows = 32;
 
 // dK = dSᵀ·Q and dV = Pᵀ·dO
 Gemm key_product(const QueryTiling& tiling, int64_t width) {
@@ -50,7 +21,8 @@ Gemm key_product(const QueryTiling& tiling, int64_t width) {
           .lda = score_stride(tiling, width),
           .ldb = tiling.head_dim,
           .dtype = tiling.dtype,
-          .transpose_a = true};
+          .transpose_a = true,
+          .accumulate = true};
 }
 
 // dQ = dS·K
@@ -74,87 +46,328 @@ int64_t product_bytes(const QueryTiling& tiling) {
   return bytes;
 }
 
-// One tile of queries and one tile of keys with one key head.
-struct Pair {
-  const AttentionBackward& args;
-  const QueryTiling& tiling;
-  const Scratch& scratch;
-  int64_t kv_head;
-  int64_t first_query, queries;
-  KeyTile keys;
+// How a call is cut.
+struct BackwardPlan {
+  explicit BackwardPlan(const AttentionBackward& args)
+      : panels(goes_by_panels(args.query)),
+        tiling(args.query, args.keys, panels ? stacked_rows_by_panels : stacked_rows_at_once),
+        product(panels ? 0 : product_bytes(tiling)) {}
 
-  // Adds what the pair contributes to dQ, dK and dV. Returns whether any of its keys is seen.
-  bool run() const;
+  bool panels;
+  QueryTiling tiling;
+  int64_t product;  // bytes of scratch for the products
+};
+
+// What one thread needs.
+struct Scratch {
+  Scratch(const BackwardPlan& plan, ScratchCutter& cutter) {
+    const QueryTiling& tiling = plan.tiling;
+    const int64_t rows = tiling.stacked(), head_dim = tiling.head_dim, element = size_of(tiling.dtype);
+    query = cutter.take<char>(rows * head_dim * element);
+    output_gradient = cutter.take<char>(rows * head_dim * element);
+    key = cutter.take<char>(max_tile_width * head_dim * element);
+    value = cutter.take<char>(max_tile_width * head_dim * element);
+    key_gradient = cutter.take<float>(max_tile_width * head_dim);
+    value_gradient = cutter.take<float>(max_tile_width * head_dim);
+    if (plan.panels) {
+      scores = cutter.take<float>(panel_rows * max_tile_width);
+      gradients = cutter.take<float>(panel_rows * max_tile_width);
+      query_gradient = cutter.take<float>(whole_panels(rows) * head_dim);
+      query_rows = take_panels(cutter, rows, head_dim);
+      query_columns = take_panels(cutter, head_dim, rows);
+      output_gradient_rows = take_panels(cutter, rows, head_dim);
+      output_gradient_columns = take_panels(cutter, head_dim, rows);
+      key_rows = take_panels(cutter, max_tile_width, head_dim);
+      key_columns = take_panels(cutter, head_dim, max_tile_width);
+      value_rows = take_panels(cutter, max_tile_width, head_dim);
+      score_columns = take_panels(cutter, max_tile_width, rows);
+      gradient_rows = take_panels(cutter, rows, max_tile_width);
+      gradient_columns = take_panels(cutter, max_tile_width, rows);
+    } else {
+      scores = cutter.take<float>(rows * max_tile_width);
+      gradients = cutter.take<float>(rows * max_tile_width);
+      query_gradient = cutter.take<float>(rows * head_dim);
+      product = cutter.take<char>(plan.product);
+    }
+    log_sum = cutter.take<float>(rows);
+    delta = cutter.take<float>(rows);
+    ranges = cutter.take<ColumnRanges>(tiling.queries);
+    seen = cutter.take<int32_t>(max_tile_width + 1);
+  }
+
+  char* query;            // (stacked, head_dim)
+  char* output_gradient;  // (stacked, head_dim)
+  char* key;              // (max_tile_width, head_dim)
+  char* value;            // (max_tile_width, head_dim)
+  float* key_gradient;    // (max_tile_width, head_dim)
+  float* value_gradient;  // (max_tile_width, head_dim)
+  float* query_gradient;  // (stacked, head_dim)
+  float* scores;          // (stacked, width); by panels (panel_rows, width)
+  float* gradients;       // as scores
+  float* log_sum;         // (stacked)
+  float* delta;           // (stacked)
+  ColumnRanges* ranges;   // (queries)
+  int32_t* seen;          // (max_tile_width + 1)
+  char* product;          // at once: of one matrix product
+  // By panels: what is a line, a row or a column.
+  amx::Panels query_rows, query_columns, output_gradient_rows, output_gradient_columns;
+  amx::Panels key_rows, key_columns, value_rows;
+  amx::Panels score_columns, gradient_rows, gradient_columns;
+};
+
+// Tiles of keys add to dQ of a tile of queries one after the other, in their order: a sum does not depend on which
+// thread is faster.
+class Turns {
+ public:
+  // `last` has room for kv_heads · query_tiles.
+  Turns(std::atomic<int64_t>* last, int64_t kv_heads, int64_t query_tiles) : last_(last), query_tiles_(query_tiles) {
+    std::uninitialized_fill_n(last, kv_heads * query_tiles, none);
+  }
+
+  static constexpr int64_t none = -1;
+
+  // Until `before`, a tile of keys or none, has added. Returns false if it never will, since its thread has failed.
+  [[nodiscard]] bool wait(const Worker& worker, int64_t kv_head, int64_t query_tile, int64_t before) const {
+    while (of(kv_head, query_tile).load(std::memory_order_acquire) != before) {
+      if (*worker.failed) return false;
+      worker.report();
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  void end(int64_t kv_head, int64_t query_tile, int64_t key_tile) const {
+    of(kv_head, query_tile).store(key_tile, std::memory_order_release);
+  }
 
  private:
-  [[nodiscard]] HeadRows rows_of(const View& view, int64_t first) const {
-    return {view, tiling.kv_heads, kv_head, first};
+  [[nodiscard]] std::atomic<int64_t>& of(int64_t kv_head, int64_t query_tile) const {
+    return last_[kv_head * query_tiles_ + query_tile];
   }
-  void pack(const TileMask& mask) const;
-  void multiply(Gemm gemm, const void* a, const void* b, float* c) const {
-    gemm.a = a, gemm.b = b, gemm.c = c;
-    run_gemm(gemm, scratch.product);
+
+  std::atomic<int64_t>* last_;
+  int64_t query_tiles_;
+};
+
+// What all threads share.
+struct Call {
+  const AttentionBackward& args;
+  const BackwardPlan& plan;
+  std::span<const KeyRanges> hulls;  // of the tiles of queries
+  Turns turns;
+
+  [[nodiscard]] bool meet(int64_t query_tile, const KeyTile& keys) const {
+    return meets(hulls[query_tile], args.keys[keys.slice].first + keys.first, keys.keys);
   }
 };
 
-bool Pair::run() const {
-  TileMask mask(scratch.ranges, scratch.seen);
-  if (!mask.build(key_ranges(args.ranges, first_query, queries), tiling.queries,
-                  args.keys[keys.slice].first + keys.first, keys.keys)) {
-    return false;
+// One tile of keys with one key head, against all tiles of queries.
+class KeyTask {
+ public:
+  KeyTask(const Call& call, const Scratch& scratch, int64_t kv_head, int64_t index)
+      : call_(call),
+        args_(call.args),
+        tiling_(call.plan.tiling),
+        scratch_(scratch),
+        kv_head_(kv_head),
+        index_(index),
+        keys_(key_tile(args_.keys, index)),
+        first_row_(args_.keys[keys_.slice].first + keys_.first) {}
+
+  void run(const Worker& worker) const;
+
+ private:
+  // Some of the tile's keys: what one tile of queries works on.
+  using Columns = TileMask::Columns;
+
+  [[nodiscard]] HeadRows queries(const View& view, int64_t first) const {
+    return {view, tiling_.kv_heads, kv_head_, first};
   }
-  pack(mask);
-  const int64_t width = mask.width();
-  multiply(score_product(tiling, width), scratch.query, scratch.key, scratch.scores);
-  multiply(score_product(tiling, width), scratch.output_gradient, scratch.value, scratch.gradients);
-  attention_tile_kernels().gradient({.scores = scratch.scores,
-                                     .gradients = scratch.gradients,
-                                     .log_sum = scratch.log_sum,
-                                     .delta = scratch.delta,
-                                     .ranges = mask.ranges(),
-                                     .rows = tiling.stacked(),
-                                     .group = tiling.group,
-                                     .width = width,
-                                     .scale = args.scale,
-                                     .round = tiling.dtype == DType::bfloat16});
-  const int64_t key = keys.first + mask.begin();
-  multiply(key_product(tiling, width), scratch.scores, scratch.output_gradient, scratch.result);
-  rows_of(args.key_gradients[keys.slice].value, key).add(scratch.result, mask.keys());
-  multiply(key_product(tiling, width), scratch.gradients, scratch.query, scratch.result);
-  rows_of(args.key_gradients[keys.slice].key, key).add(scratch.result, mask.keys());
-  multiply(query_product(tiling, width), scratch.gradients, scratch.key, scratch.result);
-  rows_of(args.query_gradient, first_query).add(scratch.result, queries);
+  [[nodiscard]] HeadRows keys(const View& view) const { return {view, tiling_.kv_heads, kv_head_, keys_.first}; }
+  [[nodiscard]] std::span<const KeyRanges> ranges(int64_t query_tile) const {
+    return key_ranges(args_.ranges, tiling_.first_query(query_tile), tiling_.queries_of(query_tile));
+  }
+
+  void pack_keys() const;
+  [[nodiscard]] bool add_query_tile(const Worker& worker, int64_t query_tile) const;
+  void pack_queries(const TileMask& mask, int64_t first, int64_t count) const;
+  void multiply_at_once(const TileMask& mask, Columns columns) const;
+  void multiply_by_panels(const TileMask& mask, Columns columns) const;
+  void gradient(const TileMask& mask, Columns columns, int64_t first_row, int64_t rows) const;
+  [[nodiscard]] int64_t met_before(int64_t query_tile) const;
+
+  const Call& call_;
+  const AttentionBackward& args_;
+  const QueryTiling& tiling_;
+  const Scratch& scratch_;
+  int64_t kv_head_;
+  int64_t index_;  // of the tile of keys
+  KeyTile keys_;
+  int64_t first_row_;  // of the keys, global
+};
+
+void KeyTask::run(const Worker& worker) const {
+  pack_keys();
+  std::fill_n(scratch_.key_gradient, keys_.keys * tiling_.head_dim, 0.0F);
+  std::fill_n(scratch_.value_gradient, keys_.keys * tiling_.head_dim, 0.0F);
+  for (int64_t tile = 0; tile < tiling_.tiles; ++tile) {
+    if (!call_.meet(tile, keys_)) continue;
+    if (!add_query_tile(worker, tile)) return;
+    worker.report();
+  }
+  const KeyGradientSlice& gradients = args_.key_gradients[keys_.slice];
+  keys(gradients.key).unpack(scratch_.key_gradient, keys_.keys);
+  keys(gradients.value).unpack(scratch_.value_gradient, keys_.keys);
+}
+
+// Keys that no query sees become zeros: 0 times a NaN would be one.
+void KeyTask::pack_keys() const {
+  SeenKeys seen(scratch_.seen, first_row_, keys_.keys);
+  for (int64_t tile = 0; tile < tiling_.tiles; ++tile) {
+    if (call_.meet(tile, keys_)) seen.add(ranges(tile));
+  }
+  seen.finish();
+  const KeySlice& slice = args_.keys[keys_.slice];
+  keys(slice.key).pack(scratch_.key, keys_.keys, max_tile_width, seen);
+  keys(slice.value).pack(scratch_.value, keys_.keys, max_tile_width, seen);
+  if (!call_.plan.panels) return;
+  const int64_t width = whole_panels(keys_.keys), head_dim = tiling_.head_dim;
+  amx::pack_b(scratch_.key_rows, row_lines(scratch_.key, head_dim, width, head_dim));
+  amx::pack_b(scratch_.key_columns, column_lines(scratch_.key, head_dim, width, head_dim));
+  amx::pack_b(scratch_.value_rows, row_lines(scratch_.value, head_dim, width, head_dim));
+}
+
+// The last tile of keys before this one that adds to dQ of a tile of queries.
+int64_t KeyTask::met_before(int64_t query_tile) const {
+  int64_t before = index_ - 1;
+  while (before >= 0 && !call_.meet(query_tile, key_tile(args_.keys, before))) --before;
+  return before >= 0 ? before : Turns::none;
+}
+
+bool KeyTask::add_query_tile(const Worker& worker, int64_t query_tile) const {
+  const int64_t first = tiling_.first_query(query_tile), count = tiling_.queries_of(query_tile);
+  const TileMask mask(scratch_.ranges, ranges(query_tile), tiling_.queries, first_row_, keys_.keys);
+  const Columns columns = mask.columns(0, tiling_.queries);
+  if (!columns.empty()) {
+    pack_queries(mask, first, count);
+    call_.plan.panels ? multiply_by_panels(mask, columns.whole(amx::panel_lines)) : multiply_at_once(mask, columns);
+  }
+  if (!call_.turns.wait(worker, kv_head_, query_tile, met_before(query_tile))) return false;
+  if (!columns.empty()) queries(args_.query_gradient, first).add(scratch_.query_gradient, count);
+  call_.turns.end(kv_head_, query_tile, index_);
   return true;
 }
 
-// Queries that see none of the keys and keys that none of the queries sees become zeros: 0 times a NaN would be one.
-void Pair::pack(const TileMask& mask) const {
+// Queries that see none of the keys become zeros, for the same reason.
+void KeyTask::pack_queries(const TileMask& mask, int64_t first, int64_t count) const {
   const auto sees = [&](int64_t query) { return mask.sees(query); };
-  const auto seen = [&](int64_t column) { return mask.seen(column); };
-  rows_of(args.query, first_query).pack(scratch.query, queries, tiling.queries, sees);
-  rows_of(args.output_gradient, first_query).pack(scratch.output_gradient, queries, tiling.queries, sees);
-  rows_of(args.log_sum, first_query).pack(scratch.log_sum, queries, tiling.queries, sees);
-  rows_of(args.delta, first_query).pack(scratch.delta, queries, tiling.queries, sees);
-  const int64_t key = keys.first + mask.begin();
-  rows_of(args.keys[keys.slice].key, key).pack(scratch.key, mask.keys(), mask.width(), seen);
-  rows_of(args.keys[keys.slice].value, key).pack(scratch.value, mask.keys(), mask.width(), seen);
+  queries(args_.query, first).pack(scratch_.query, count, tiling_.queries, sees);
+  queries(args_.output_gradient, first).pack(scratch_.output_gradient, count, tiling_.queries, sees);
+  queries(args_.log_sum, first).pack(scratch_.log_sum, count, tiling_.queries, sees);
+  queries(args_.delta, first).pack(scratch_.delta, count, tiling_.queries, sees);
+  if (!call_.plan.panels) return;
+  const int64_t rows = tiling_.stacked(), head_dim = tiling_.head_dim;
+  amx::pack_a(scratch_.query_rows, row_lines(scratch_.query, head_dim, rows, head_dim));
+  amx::pack_b(scratch_.query_columns, column_lines(scratch_.query, head_dim, rows, head_dim));
+  amx::pack_a(scratch_.output_gradient_rows, row_lines(scratch_.output_gradient, head_dim, rows, head_dim));
+  amx::pack_b(scratch_.output_gradient_columns, column_lines(scratch_.output_gradient, head_dim, rows, head_dim));
 }
 
-// How a call is cut, and what it needs.
-struct BackwardPlan {
-  QueryTiling tiling;
-  int64_t product;     // bytes of scratch for the products
-  int64_t hull_bytes;  // for what each tile of queries sees
-  int64_t bytes;       // of scratch for each thread
+// Of the rows whose scores are those in scratch.
+void KeyTask::gradient(const TileMask& mask, Columns columns, int64_t first_row, int64_t rows) const {
+  attention_tile_kernels().gradient({.scores = scratch_.scores,
+                                     .gradients = scratch_.gradients,
+                                     .log_sum = scratch_.log_sum + first_row,
+                                     .delta = scratch_.delta + first_row,
+                                     .ranges = mask.ranges(),
+                                     .first_row = first_row,
+                                     .first_column = columns.begin,
+                                     .rows = rows,
+                                     .width = columns.count(),
+                                     .group = tiling_.group,
+                                     .scale = args_.scale,
+                                     .round = tiling_.dtype == DType::bfloat16});
+}
 
-  explicit BackwardPlan(const AttentionBackward& args)
-      : tiling(args.query, args.keys, stacked_rows),
-        product(product_bytes(tiling)),
-        hull_bytes(round_up(tiling.tiles * static_cast<int64_t>(sizeof(KeyRanges)), 64)) {
-    ScratchCutter counter(nullptr);
-    Scratch(tiling, product, counter);
-    bytes = counter.used();
+void KeyTask::multiply_at_once(const TileMask& mask, Columns columns) const {
+  const int64_t width = tile_width(columns.count());
+  columns.begin = std::min(columns.begin, max_tile_width - width);
+  columns.end = columns.begin + width;
+  const auto multiply = [&](Gemm gemm, const void* a, const void* b, float* c) {
+    gemm.a = a, gemm.b = b, gemm.c = c;
+    run_gemm(gemm, scratch_.product);
+  };
+  const int64_t first = columns.begin * tiling_.head_dim, first_byte = first * size_of(tiling_.dtype);
+  const char *const key = scratch_.key + first_byte, *const value = scratch_.value + first_byte;
+  multiply(score_product(tiling_, width), scratch_.query, key, scratch_.scores);
+  multiply(score_product(tiling_, width), scratch_.output_gradient, value, scratch_.gradients);
+  gradient(mask, columns, 0, tiling_.stacked());
+  multiply(key_product(tiling_, width), scratch_.scores, scratch_.output_gradient, scratch_.value_gradient + first);
+  multiply(key_product(tiling_, width), scratch_.gradients, scratch_.query, scratch_.key_gradient + first);
+  multiply(query_product(tiling_, width), scratch_.gradients, key, scratch_.query_gradient);
+}
+
+void KeyTask::multiply_by_panels(const TileMask& mask, Columns columns) const {
+  const int64_t width = columns.count(), stride = score_stride(tiling_, width), head_dim = tiling_.head_dim;
+  const auto multiply = [](const PanelProduct& product) { product.run(); };
+  for (int64_t row = 0; row < tiling_.stacked(); row += panel_rows) {
+    const int64_t rows = std::min(panel_rows, tiling_.stacked() - row);
+    multiply({.c = scratch_.scores,
+              .ldc = width,
+              .a = scratch_.query_rows.from(row, 0),
+              .b = scratch_.key_rows.from(columns.begin, 0),
+              .rows = panel_rows,
+              .columns = width,
+              .terms = head_dim});
+    multiply({.c = scratch_.gradients,
+              .ldc = width,
+              .a = scratch_.output_gradient_rows.from(row, 0),
+              .b = scratch_.value_rows.from(columns.begin, 0),
+              .rows = panel_rows,
+              .columns = width,
+              .terms = head_dim});
+    gradient(mask, columns, row, rows);
+    amx::pack_a(scratch_.score_columns.from(0, row), column_lines(scratch_.scores, stride, rows, width));
+    amx::pack_a(scratch_.gradient_columns.from(0, row), column_lines(scratch_.gradients, stride, rows, width));
+    amx::pack_a(scratch_.gradient_rows.from(row, 0), row_lines(scratch_.gradients, stride, rows, width));
   }
+  const int64_t rows = whole_panels(tiling_.stacked());
+  multiply({.c = scratch_.value_gradient + columns.begin * head_dim,
+            .ldc = head_dim,
+            .a = scratch_.score_columns,
+            .b = scratch_.output_gradient_columns,
+            .rows = width,
+            .columns = head_dim,
+            .terms = rows,
+            .accumulate = true});
+  multiply({.c = scratch_.key_gradient + columns.begin * head_dim,
+            .ldc = head_dim,
+            .a = scratch_.gradient_columns,
+            .b = scratch_.query_columns,
+            .rows = width,
+            .columns = head_dim,
+            .terms = rows,
+            .accumulate = true});
+  multiply({.c = scratch_.query_gradient,
+            .ldc = head_dim,
+            .a = scratch_.gradient_rows,
+            .b = scratch_.key_columns.from(0, columns.begin),
+            .rows = rows,
+            .columns = head_dim,
+            .terms = width});
+}
+
+// Where scratch lies: what all threads share, and from `threads` on what each has of its own.
+struct Layout {
+  explicit Layout(const BackwardPlan& plan) {
+    const int64_t tiles = plan.tiling.tiles;
+    ScratchCutter shared(nullptr), own(nullptr);
+    shared.take<KeyRanges>(tiles);
+    shared.take<std::atomic<int64_t>>(plan.tiling.kv_heads * tiles);
+    Scratch(plan, own);
+    shared_bytes = shared.used(), bytes = own.used();
+  }
+  int64_t shared_bytes, bytes;
 };
 
 void fill_zero(const View& view, int threads) {
@@ -168,55 +381,44 @@ void fill_zero(const View& view, int threads) {
 int64_t attention_backward_workspace(const AttentionBackward& args, int threads) {
   if (args.query.empty() || args.keys.empty()) return 0;
   const OneThreadPerProduct one_thread;
-  const BackwardPlan plan(args);
-  return plan.hull_bytes + threads * plan.bytes;
+  const Layout layout{BackwardPlan(args)};
+  return layout.shared_bytes + threads * layout.bytes;
 }
 
-// Tiles of keys go in waves of as many as there are tiles of queries. In step t of a wave its j-th tile of keys works
-// on tile (j + t) mod tiles of queries: no two pairs of a step share a tile, so each adds to dQ, dK and dV alone, and
-// in an order that is the same for any number of threads. Under a causal mask a step keeps half of its pairs busy on
-// average.
 void attention_backward(const AttentionBackward& args, Memory& memory, int threads,
                         const std::function<void()>& progress) {
   require_shapes(args);
-  for (const KeyGradientSlice& slice : args.key_gradients) {
-    fill_zero(slice.key, threads);
-    fill_zero(slice.value, threads);
-  }
   if (args.first) fill_zero(args.query_gradient, threads);
-  if (args.query.empty() || args.keys.empty()) return;
+  if (args.query.empty() || args.keys.empty()) {
+    for (const KeyGradientSlice& slice : args.key_gradients) {
+      fill_zero(slice.key, threads);
+      fill_zero(slice.value, threads);
+    }
+    return;
+  }
   const OneThreadPerProduct one_thread;
   const BackwardPlan plan(args);
+  const Layout layout(plan);
   const QueryTiling& tiling = plan.tiling;
-  const Allocation scratch(memory, plan.hull_bytes + threads * plan.bytes, Purpose::workspace);
+  const Allocation scratch(memory, layout.shared_bytes + threads * layout.bytes, Purpose::workspace);
 
-  auto* hulls = static_cast<KeyRanges*>(scratch.data());  // of each tile of queries
+  ScratchCutter shared(scratch.data());
+  auto* const hulls = shared.take<KeyRanges>(tiling.tiles);
   for (int64_t i = 0; i < tiling.tiles; ++i) {
     hulls[i] = hull(key_ranges(args.ranges, tiling.first_query(i), tiling.queries_of(i)));
   }
-  const auto run_pair = [&](const Worker& worker, int64_t kv_head, int64_t query_tile, const KeyTile& keys) {
-    if (!meets(hulls[query_tile], args.keys[keys.slice].first + keys.first, keys.keys)) return;
-    ScratchCutter cutter(static_cast<char*>(scratch.data()) + plan.hull_bytes + worker.index * plan.bytes);
-    const Scratch mine(tiling, plan.product, cutter);
-    const Pair pair{.args = args,
-                    .tiling = tiling,
-                    .scratch = mine,
-                    .kv_head = kv_head,
-                    .first_query = tiling.first_query(query_tile),
-                    .queries = tiling.queries_of(query_tile),
-                    .keys = keys};
-    if (pair.run()) worker.report();
-  };
-  const int64_t total = key_tiles(args.keys);
-  for (int64_t wave = 0; wave < total; wave += tiling.tiles) {
-    const int64_t size = std::min(tiling.tiles, total - wave);
-    for (int64_t step = 0; step < tiling.tiles; ++step) {
-      for_each_task(threads, tiling.kv_heads * size, progress, [&](const Worker& worker, int64_t task) {
-        const int64_t kv_head = task / size, j = task % size;
-        run_pair(worker, kv_head, (j + step) % tiling.tiles, key_tile(args.keys, wave + j));
-      });
-    }
-  }
+  auto* const last = shared.take<std::atomic<int64_t>>(tiling.kv_heads * tiling.tiles);
+  const Call call{.args = args,
+                  .plan = plan,
+                  .hulls = {hulls, static_cast<size_t>(tiling.tiles)},
+                  .turns = Turns(last, tiling.kv_heads, tiling.tiles)};
+  // Tiles of keys in their order, so that one only ever waits for those that somebody works on; the key heads of each
+  // side by side, so that it seldom does. Under a causal mask long tasks come first.
+  for_each_task(threads, tiling.kv_heads * key_tiles(args.keys), progress, [&](const Worker& worker, int64_t task) {
+    ScratchCutter cutter(static_cast<char*>(scratch.data()) + layout.shared_bytes + worker.index * layout.bytes);
+    const Scratch mine(plan, cutter);
+    KeyTask(call, mine, task % tiling.kv_heads, task / tiling.kv_heads).run(worker);
+  });
 }
 
 }  // namespace annulus::cpu

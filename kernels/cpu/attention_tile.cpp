@@ -113,8 +113,20 @@ inline float sum(Floats v) {
   return v[0];
 }
 
-// The columns one row sees, and the span of whole vectors that holds them.
+inline ColumnRanges within(const ColumnRanges& r, int64_t first, int64_t width) {
+  const auto column = [&](int32_t c) {
+    const int64_t shifted = c - first;
+    return static_cast<int32_t>(shifted < 0 ? 0 : shifted > width ? width : shifted);
+  };
+  return {column(r.begin0), column(r.end0), column(r.begin1), column(r.end1)};
+}
+
+// The columns of a tile that one row sees, and the span of whole vectors that holds them.
 struct Visible {
+  template <class Tile>
+  Visible(const Tile& tile, int64_t row)
+      : Visible(within(tile.ranges[(tile.first_row + row) / tile.group], tile.first_column, tile.width)) {}
+
   explicit Visible(const ColumnRanges& r)
       : begin0(broadcast(r.begin0)), end0(broadcast(r.end0)), begin1(broadcast(r.begin1)), end1(broadcast(r.end1)) {
     const bool some0 = r.begin0 < r.end0, some1 = r.begin1 < r.end1;
@@ -220,7 +232,7 @@ void softmax_row(const SoftmaxTile& tile, int64_t row, const Visible& visible) {
 template <bool round>
 void softmax_tile(const SoftmaxTile& tile) {
   for (int64_t row = 0; row < tile.rows; ++row) {
-    const Visible visible(tile.ranges[row / tile.group]);
+    const Visible visible(tile, row);
     if (visible.begin == visible.end) {
       put_zeros<round>(tile.scores + row * tile.width, 0, tile.width);
     } else {
@@ -232,7 +244,7 @@ void softmax_tile(const SoftmaxTile& tile) {
 // A row that sees nothing becomes zeros.
 template <bool round>
 void gradient_row(const GradientTile& tile, int64_t row) {
-  const Visible visible(tile.ranges[row / tile.group]);
+  const Visible visible(tile, row);
   float* scores = tile.scores + row * tile.width;
   float* gradients = tile.gradients + row * tile.width;
   const float log_sum = tile.log_sum[row], delta = tile.delta[row], scale = tile.scale;

@@ -1,8 +1,9 @@
 // The element-wise passes of attention between its matrix products, on one tile in scratch. Compiled once for each
 // instruction set; the formulas are those of kernels/attention.h.
 //
-// The rows of a tile are queries times the query heads that share a key head: row = query · group + head in group.
-// Columns are keys. The width is a multiple of 16 and the memory of scores is aligned to 64 bytes.
+// Rows are queries times the query heads that share a key head: row = query · group + head in group. Columns are keys.
+// A tile is `rows` of them from first_row on and `width` columns from first_column on, a multiple of 16; its scores are
+// aligned to 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace annulus::cpu {
 
-// The columns a row sees: [begin0, end0) and [begin1, end1), each within [0, width].
+// The columns a row sees: [begin0, end0) and [begin1, end1).
 struct ColumnRanges {
   int32_t begin0, end0, begin1, end1;
 };
@@ -23,8 +24,8 @@ struct SoftmaxTile {
   float* output;               // (rows, head_dim): rescaled from the old row_max to the new
   float* row_max;              // (rows), −inf where nothing was seen yet
   float* row_sum;              // (rows)
-  const ColumnRanges* ranges;  // (rows / group)
-  int64_t rows, group, width, head_dim;
+  const ColumnRanges* ranges;  // of all queries
+  int64_t first_row, first_column, rows, width, group, head_dim;
   float scale;
   bool round;  // p is rounded to bfloat16, packed into the first half of each row of scores
 };
@@ -36,8 +37,8 @@ struct GradientTile {
   float* gradients;            // (rows, width) do·v: replaced by scale · p (do·v − delta)
   const float* log_sum;        // (rows)
   const float* delta;          // (rows)
-  const ColumnRanges* ranges;  // (rows / group)
-  int64_t rows, group, width;
+  const ColumnRanges* ranges;  // of all queries
+  int64_t first_row, first_column, rows, width, group;
   float scale;
   bool round;  // both are rounded to bfloat16, packed into the first half of each row
 };

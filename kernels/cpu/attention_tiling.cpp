@@ -1,5 +1,7 @@
 #include "kernels/cpu/attention_tiling.h"
 
+#include <numeric>
+
 #include "kernels/cpu/vector.h"
 
 namespace annulus::cpu {
@@ -89,33 +91,50 @@ bool meets(const KeyRanges& hull, int64_t first, int64_t keys) {
   return meet(hull.begin0, hull.end0) || meet(hull.begin1, hull.end1);
 }
 
-bool TileMask::build(std::span<const KeyRanges> queries, int64_t padded, int64_t first, int64_t keys) {
-  const auto clip = [&](int32_t row) { return static_cast<int32_t>(std::clamp<int64_t>(row - first, 0, keys)); };
-  std::fill_n(seen_, keys + 1, 0);
-  // First the differences of how many see each key, then their running sum.
-  for (size_t i = 0; i < queries.size(); ++i) {
-    const KeyRanges& query = queries[i];
-    ranges_[i] = {clip(query.begin0), clip(query.end0), clip(query.begin1), clip(query.end1)};
-    ++seen_[ranges_[i].begin0], --seen_[ranges_[i].end0];
-    ++seen_[ranges_[i].begin1], --seen_[ranges_[i].end1];
+namespace {
+
+ColumnRanges clipped(const KeyRanges& query, int64_t first, int64_t keys) {
+  const auto clip = [&](int32_t key) { return static_cast<int32_t>(std::clamp<int64_t>(key - first, 0, keys)); };
+  ColumnRanges r = {clip(query.begin0), clip(query.end0), clip(query.begin1), clip(query.end1)};
+  if (r.begin0 == r.end0) r.begin0 = r.end0 = 0;
+  if (r.begin1 == r.end1) r.begin1 = r.end1 = 0;
+  return r;
+}
+
+}  // namespace
+
+SeenKeys::SeenKeys(int32_t* counts, int64_t first, int64_t keys) : counts_(counts), first_(first), keys_(keys) {
+  std::fill_n(counts_, keys + 1, 0);
+}
+
+// First the differences of how many see each key, then their running sum.
+void SeenKeys::add(std::span<const KeyRanges> queries) {
+  for (const KeyRanges& query : queries) {
+    const ColumnRanges r = clipped(query, first_, keys_);
+    ++counts_[r.begin0], --counts_[r.end0];
+    ++counts_[r.begin1], --counts_[r.end1];
   }
-  begin_ = end_ = 0;
-  for (int64_t key = 0, count = 0; key < keys; ++key) {
-    count += seen_[key];
-    seen_[key] = static_cast<int32_t>(count);
-    if (count == 0) continue;
-    if (end_ == 0) begin_ = key;
-    end_ = key + 1;
-  }
-  const auto shift = static_cast<int32_t>(begin_);
-  for (size_t i = 0; i < queries.size(); ++i) {
-    ColumnRanges& r = ranges_[i];
-    r = {r.begin0 - shift, r.end0 - shift, r.begin1 - shift, r.end1 - shift};
-    if (r.begin0 == r.end0) r.begin0 = r.end0 = 0;
-    if (r.begin1 == r.end1) r.begin1 = r.end1 = 0;
-  }
+}
+
+void SeenKeys::finish() {
+  std::partial_sum(counts_, counts_ + keys_, counts_);
+}
+
+TileMask::TileMask(ColumnRanges* ranges, std::span<const KeyRanges> queries, int64_t padded, int64_t first,
+                   int64_t keys)
+    : ranges_(ranges) {
+  for (size_t i = 0; i < queries.size(); ++i) ranges_[i] = clipped(queries[i], first, keys);
   std::fill(ranges_ + queries.size(), ranges_ + padded, ColumnRanges{});
-  return end_ > begin_;
+}
+
+TileMask::Columns TileMask::columns(int64_t from, int64_t to) const {
+  int32_t begin = max_tile_width, end = 0;
+  for (int64_t query = from; query < to; ++query) {
+    const ColumnRanges& r = ranges_[query];
+    if (r.begin0 < r.end0) begin = std::min(begin, r.begin0), end = std::max(end, r.end0);
+    if (r.begin1 < r.end1) begin = std::min(begin, r.begin1), end = std::max(end, r.end1);
+  }
+  return {std::min(begin, end), end};
 }
 
 }  // namespace annulus::cpu

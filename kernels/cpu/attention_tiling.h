@@ -97,29 +97,45 @@ KeyRanges hull(std::span<const KeyRanges> queries);
 // Whether keys [first, first + keys) meet a hull. If not, no query of it sees any of them.
 bool meets(const KeyRanges& hull, int64_t first, int64_t keys);
 
-// What the queries of a tile see of up to max_tile_width keys, narrowed to the columns between the first and the last
-// key that anyone sees.
+// Which of up to max_tile_width keys somebody sees.
+class SeenKeys {
+ public:
+  // `counts` has room for keys + 1.
+  SeenKeys(int32_t* counts, int64_t first, int64_t keys);
+
+  void add(std::span<const KeyRanges> queries);
+  void finish();  // after the last add
+
+  bool operator()(int64_t key) const { return counts_[key] > 0; }  // from `first`
+
+ private:
+  int32_t* counts_;
+  int64_t first_, keys_;
+};
+
+// What the queries of a tile see of the keys [first, first + keys), up to max_tile_width.
 class TileMask {
  public:
-  // `ranges` has room for the queries of a tile, `seen` for max_tile_width + 1.
-  TileMask(ColumnRanges* ranges, int32_t* seen) : ranges_(ranges), seen_(seen) {}
+  // Queries from queries.size() to `padded` see nothing. `ranges` has room for all.
+  TileMask(ColumnRanges* ranges, std::span<const KeyRanges> queries, int64_t padded, int64_t first, int64_t keys);
 
-  // False if nobody sees any key. Queries from queries.size() to `padded` see nothing.
-  bool build(std::span<const KeyRanges> queries, int64_t padded, int64_t first, int64_t keys);
+  // The first column that one of the queries [from, to) sees and the one after the last; equal if there is none.
+  struct Columns {
+    int64_t begin, end;
+    [[nodiscard]] bool empty() const { return begin == end; }
+    [[nodiscard]] int64_t count() const { return end - begin; }
+    // Wider, to multiples of `step`.
+    [[nodiscard]] Columns whole(int64_t step) const { return {begin / step * step, round_up(end, step)}; }
+  };
+  [[nodiscard]] Columns columns(int64_t from, int64_t to) const;
 
-  [[nodiscard]] int64_t begin() const { return begin_; }  // the first seen key, from `first`
-  [[nodiscard]] int64_t keys() const { return end_ - begin_; }
-  [[nodiscard]] int64_t width() const { return tile_width(keys()); }
-  [[nodiscard]] const ColumnRanges* ranges() const { return ranges_; }  // from begin()
+  [[nodiscard]] const ColumnRanges* ranges() const { return ranges_; }
   [[nodiscard]] bool sees(int64_t query) const {
     return ranges_[query].begin0 < ranges_[query].end0 || ranges_[query].begin1 < ranges_[query].end1;
   }
-  [[nodiscard]] bool seen(int64_t column) const { return seen_[begin_ + column] > 0; }
 
  private:
   ColumnRanges* ranges_;
-  int32_t* seen_;
-  int64_t begin_ = 0, end_ = 0;
 };
 
 // Cuts scratch into arrays aligned to 64 bytes. Without memory it only counts, so that one function both sizes and
@@ -158,6 +174,7 @@ class OneThreadPerProduct {
 struct Worker {
   int64_t index;
   const std::function<void()>* progress;  // null on all threads but the calling one
+  const std::atomic<bool>* failed;        // whether some worker has thrown
 
   void report() const {
     if (progress != nullptr && *progress) (*progress)();
@@ -192,7 +209,7 @@ void for_each_task(int threads, int64_t tasks, const std::function<void()>& prog
   std::exception_ptr failure;
   const std::thread::id caller = std::this_thread::get_id();
   parallel_for(threads, std::min<int64_t>(threads, tasks), [&](int64_t index) {
-    const Worker worker{index, std::this_thread::get_id() == caller ? &progress : nullptr};
+    const Worker worker{index, std::this_thread::get_id() == caller ? &progress : nullptr, &failed};
     try {
       for (int64_t task = next++; task < tasks && !failed; task = next++) body(worker, task);
     } catch (...) {

@@ -45,13 +45,14 @@ struct Scratch {
       bytes += size;
       return taken;
     };
-    a = reinterpret_cast<bfloat16*>(take(blocks.rows * blocks.terms * size_of(DType::bfloat16)));
-    b = reinterpret_cast<bfloat16*>(take(blocks.columns * blocks.terms * size_of(DType::bfloat16)));
+    const int64_t stride = amx::panel_lines * blocks.terms;
+    a = {reinterpret_cast<bfloat16*>(take(blocks.rows * blocks.terms * size_of(DType::bfloat16))), stride};
+    b = {reinterpret_cast<bfloat16*>(take(blocks.columns * blocks.terms * size_of(DType::bfloat16))), stride};
     c = reinterpret_cast<float*>(take(blocks.rows * blocks.columns * size_of(DType::float32)));
   }
 
-  bfloat16 *a, *b;  // packed
-  float* c;         // (rows, columns)
+  amx::Panels a, b;
+  float* c;  // (rows, columns)
   int64_t bytes = 0;
 };
 

@@ -1,0 +1,54 @@
+// The products of attention by panels in the tile registers of AMX: an operand is packed once and used by many
+// products, and the scores of a few rows are still near when the pass over them begins.
+#pragma once
+
+#include "kernels/cpu/amx_tile.h"
+#include "kernels/cpu/attention_tiling.h"
+#include "kernels/cpu/gemm_in_tiles.h"
+
+namespace annulus::cpu {
+
+// Whether tiles of such queries are computed so: where heads fill the registers.
+inline bool goes_by_panels(const View& query) {
+  return query.dtype() == DType::bfloat16 && query.dim(2) % amx::panel_lines == 0 && multiplies_in_tiles();
+}
+
+inline int64_t whole_panels(int64_t lines) {
+  return round_up(lines, amx::panel_lines);
+}
+
+// Room for an operand of so many lines and terms.
+inline amx::Panels take_panels(ScratchCutter& cutter, int64_t lines, int64_t terms) {
+  const int64_t whole_terms = round_up(terms, amx::step_terms);
+  return {cutter.take<bfloat16>(whole_panels(lines) * whole_terms), amx::panel_lines * whole_terms};
+}
+
+// Rows of a packed tile, of `terms` elements, as lines; and its columns as lines, of which the rows are the terms.
+inline amx::Block row_lines(const void* tile, int64_t ld, int64_t rows, int64_t columns) {
+  return {static_cast<const bfloat16*>(tile), ld, false, rows, columns};
+}
+inline amx::Block column_lines(const void* tile, int64_t ld, int64_t rows, int64_t columns) {
+  return {static_cast<const bfloat16*>(tile), ld, true, columns, rows};
+}
+
+// C (rows, columns) = A·B, or += A·B; rows, columns and terms are multiples of 32.
+struct PanelProduct {
+  float* c;
+  int64_t ldc;
+  amx::Panels a, b;
+  int64_t rows, columns, terms;
+  bool accumulate = false;
+
+  void run() const {
+    amx::multiply({.c = c,
+                   .ldc = ldc,
+                   .a = a,
+                   .b = b,
+                   .a_panels = rows / amx::panel_lines,
+                   .b_panels = columns / amx::panel_lines,
+                   .steps = terms / amx::step_terms,
+                   .accumulate = accumulate});
+  }
+};
+
+}  // namespace annulus::cpu
