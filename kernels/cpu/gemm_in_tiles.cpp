@@ -15,7 +15,7 @@ namespace annulus::cpu {
 namespace {
 
 // A block of a, one of b and one of c are together what the second-level cache holds, 2 MiB.
-constexpr int64_t block_lines = 512, block_terms = 512;
+constexpr int64_t block_lines = 512, block_terms = 256;
 
 // Equal blocks of whole panels, none above block_lines, and enough of them for all threads.
 struct Blocks {
