@@ -13,9 +13,8 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 // Of a query tile. At once: its scores against 512 keys still fit the second-level cache. By panels: the keys are
-// packed for many, and no more than the scores of a few are there at a time, so that what is read of the packed keys is
-// read from the first-level cache as often as from the second.
-constexpr int64_t stacked_rows_at_once = 256, stacked_rows_by_panels = 1024, panel_rows = 64;
+// packed for many.
+constexpr int64_t stacked_rows_at_once = 256, stacked_rows_by_panels = 1024;
 
 // Without keys there are no products, and the smaller tile needs less than that of any call with keys: what a mask
 // leaves of the keys changes no peak.
@@ -68,27 +67,27 @@ struct Scratch {
     key = cutter.take<char>(max_tile_width * head_dim * element);
     value = cutter.take<char>(max_tile_width * head_dim * element);
     if (plan.panels) {
-      scores = cutter.take<float>(panel_rows * max_tile_width);
+      scores = cutter.take<float>(2 * amx::panel_lines * max_tile_width);
       output = cutter.take<float>(whole_panels(rows) * head_dim);
       packed_query = take_panels(cutter, rows, head_dim);
       packed_key = take_panels(cutter, max_tile_width, head_dim);
       packed_value = take_panels(cutter, head_dim, max_tile_width);
-      packed_scores = take_panels(cutter, panel_rows, max_tile_width);
+      packed_scores = take_panels(cutter, 2 * amx::panel_lines, max_tile_width);
     } else {
       scores = cutter.take<float>(rows * max_tile_width);
       output = cutter.take<float>(rows * head_dim);
       product = cutter.take<char>(plan.product);
     }
-    row_max = cutter.take<float>(rows);
-    row_sum = cutter.take<float>(rows);
-    ranges = cutter.take<ColumnRanges>(tiling.queries);
+    row_max = cutter.take<float>(whole_panels(rows));
+    row_sum = cutter.take<float>(whole_panels(rows));
+    ranges = cutter.take<ColumnRanges>(padded_queries(tiling));
     seen = cutter.take<int32_t>(max_tile_width + 1);
   }
 
   char* query;                                                        // (stacked, head_dim)
   char* key;                                                          // (width, head_dim)
   char* value;                                                        // (width, head_dim)
-  float* scores;                                                      // (stacked, width); by panels (panel_rows, width)
+  float* scores;                                                      // (stacked, width); by panels (2, 32, width)
   float* output;                                                      // (stacked, head_dim)
   float* row_max;                                                     // (stacked)
   float* row_sum;                                                     // (stacked)
@@ -148,7 +147,7 @@ class ForwardTile {
   bool attend(const KeyTile& tile) const;
   void attend_at_once(const TileMask& mask, TileMask::Columns packed) const;
   void attend_by_panels(const TileMask& mask, TileMask::Columns packed) const;
-  void softmax(const TileMask& mask, TileMask::Columns columns, int64_t first_row, int64_t rows) const;
+  void softmax(const TileMask& mask, TileMask::Columns columns) const;
   void finish() const;
 
   void keep() const {
@@ -168,7 +167,7 @@ class ForwardTile {
 
 bool ForwardTile::attend(const KeyTile& tile) const {
   const KeySlice& slice = args_.keys[tile.slice];
-  const TileMask mask(scratch_.ranges, queries_, tiling_.queries, slice.first + tile.first, tile.keys);
+  const TileMask mask(scratch_.ranges, queries_, padded_queries(tiling_), slice.first + tile.first, tile.keys);
   const TileMask::Columns columns = mask.columns(0, tiling_.queries);
   if (columns.empty()) return false;
 
@@ -189,16 +188,15 @@ bool ForwardTile::attend(const KeyTile& tile) const {
   return true;
 }
 
-// Of the rows whose scores are those in scratch.
-void ForwardTile::softmax(const TileMask& mask, TileMask::Columns columns, int64_t first_row, int64_t rows) const {
+void ForwardTile::softmax(const TileMask& mask, TileMask::Columns columns) const {
   attention_tile_kernels().softmax({.scores = scratch_.scores,
-                                    .output = scratch_.output + first_row * tiling_.head_dim,
-                                    .row_max = scratch_.row_max + first_row,
-                                    .row_sum = scratch_.row_sum + first_row,
+                                    .output = scratch_.output,
+                                    .row_max = scratch_.row_max,
+                                    .row_sum = scratch_.row_sum,
                                     .ranges = mask.ranges(),
-                                    .first_row = first_row,
+                                    .first_row = 0,
                                     .first_column = columns.begin,
-                                    .rows = rows,
+                                    .rows = tiling_.stacked(),
                                     .width = columns.count(),
                                     .group = tiling_.group,
                                     .head_dim = tiling_.head_dim,
@@ -210,7 +208,7 @@ void ForwardTile::attend_at_once(const TileMask& mask, TileMask::Columns packed)
   Gemm scores = score_product(tiling_, packed.count());
   scores.a = scratch_.query, scores.b = scratch_.key, scores.c = scratch_.scores;
   run_gemm(scores, scratch_.product);
-  softmax(mask, packed, 0, tiling_.stacked());
+  softmax(mask, packed);
   Gemm output = output_product(tiling_, packed.count());
   output.a = scratch_.scores, output.b = scratch_.value, output.c = scratch_.output;
   run_gemm(output, scratch_.product);
@@ -220,32 +218,21 @@ void ForwardTile::attend_by_panels(const TileMask& mask, TileMask::Columns packe
   const int64_t head_dim = tiling_.head_dim;
   amx::pack_b(scratch_.packed_key, row_lines(scratch_.key, head_dim, packed.count(), head_dim));
   amx::pack_b(scratch_.packed_value, column_lines(scratch_.value, head_dim, packed.count(), head_dim));
-  for (int64_t row = 0; row < tiling_.stacked(); row += panel_rows) {
-    const int64_t rows = std::min(panel_rows, tiling_.stacked() - row);
-    const TileMask::Columns columns =
-        mask.columns(row / tiling_.group, ceil_divide(row + rows, tiling_.group)).whole(amx::panel_lines);
-    if (columns.empty()) continue;
-    const int64_t width = columns.count(), first = columns.begin - packed.begin;
-    PanelProduct{.c = scratch_.scores,
-                 .ldc = width,
-                 .a = scratch_.packed_query.from(row, 0),
-                 .b = scratch_.packed_key.from(first, 0),
-                 .rows = whole_panels(rows),
-                 .columns = width,
-                 .terms = head_dim}
-        .run();
-    softmax(mask, columns, row, rows);
-    amx::pack_a(scratch_.packed_scores, row_lines(scratch_.scores, score_stride(tiling_, width), rows, width));
-    PanelProduct{.c = scratch_.output + row * head_dim,
-                 .ldc = head_dim,
-                 .a = scratch_.packed_scores,
-                 .b = scratch_.packed_value.from(0, first),
-                 .rows = whole_panels(rows),
-                 .columns = head_dim,
-                 .terms = width,
-                 .accumulate = true}
-        .run();
-  }
+  amx::attend({.query = scratch_.packed_query,
+               .key = scratch_.packed_key,
+               .value = scratch_.packed_value,
+               .ranges = mask.ranges(),
+               .rows = whole_panels(tiling_.stacked()),
+               .columns = packed.count(),
+               .group = tiling_.group,
+               .head_dim = head_dim,
+               .first_column = packed.begin,
+               .scale = args_.scale,
+               .output = scratch_.output,
+               .row_max = scratch_.row_max,
+               .row_sum = scratch_.row_sum,
+               .scores = {scratch_.scores, scratch_.scores + amx::panel_lines * max_tile_width},
+               .probability = {scratch_.packed_scores, scratch_.packed_scores.from(amx::panel_lines, 0)}});
 }
 
 // Normalises. A row that has seen nothing has sum 0, output 0 and log_sum −inf + ln 0 = −inf.

@@ -2,7 +2,7 @@
 // products, and the scores of a few rows are still near when the pass over them begins.
 #pragma once
 
-#include "kernels/cpu/amx_tile.h"
+#include "kernels/cpu/attention_amx.h"
 #include "kernels/cpu/attention_tiling.h"
 #include "kernels/cpu/gemm_in_tiles.h"
 
@@ -15,6 +15,11 @@ inline bool goes_by_panels(const View& query) {
 
 inline int64_t whole_panels(int64_t lines) {
   return round_up(lines, amx::panel_lines);
+}
+
+// Queries of a tile whose stacked rows fill whole panels.
+inline int64_t padded_queries(const QueryTiling& tiling) {
+  return ceil_divide(whole_panels(tiling.stacked()), tiling.group);
 }
 
 // Room for an operand of so many lines and terms.

@@ -134,7 +134,8 @@ bool may_use_tiles() {
 }  // namespace
 
 bool multiplies_in_tiles() {
-  static const bool answer = isa_bound() == IsaBound::none && has(Isa::v4) && __builtin_cpu_supports("amx-tile") != 0 &&
+  static const bool answer = isa_bound() == IsaBound::none && has(Isa::v4) &&
+                             __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("amx-tile") != 0 &&
                              __builtin_cpu_supports("amx-bf16") != 0 && may_use_tiles();
   return answer;
 }

@@ -1,0 +1,268 @@
+// Compiled for AMX: no header of the standard library with templates is included here, see attention_tile.cpp.
+#include "kernels/cpu/attention_amx.h"
+
+#include "kernels/cpu/amx_multiply.h"
+
+namespace annulus::cpu::amx {
+namespace {
+
+constexpr int64_t lanes = 16;
+constexpr float infinity = __builtin_inff();
+constexpr float log2_e = 1.44269504088896341F;
+
+// 2^x for x ≤ 127, relative error below 2e-7; NaN stays NaN, below 2^−149 it is 0. With n = round(x), 2^(x − n) is the
+// polynomial of degree 5 with the least largest relative error on [−1/2, 1/2], found by Lawson's iteration.
+inline __m512 exp2(__m512 x) {
+  const __m512 shift = _mm512_set1_ps(12582912.0F);  // 1.5·2^23: adding it rounds to an integer
+  x = _mm512_max_ps(_mm512_set1_ps(-151.0F), x);     // of a NaN and a number the second
+  const __m512 n = _mm512_sub_ps(_mm512_add_ps(x, shift), shift), r = _mm512_sub_ps(x, n);
+  const auto horner = [&](__m512 p, float coefficient) { return _mm512_fmadd_ps(p, r, _mm512_set1_ps(coefficient)); };
+  __m512 p = horner(_mm512_set1_ps(1.3276471952e-3F), 9.6755413341e-3F);
+  p = horner(horner(p, 5.5507132736e-2F), 2.4022119724e-1F);
+  p = horner(horner(p, 6.9314696706e-1F), 1.0F);
+  return _mm512_scalef_ps(p, n);
+}
+
+inline float exp(float x) {
+  return _mm512_cvtss_f32(exp2(_mm512_set1_ps(x * log2_e)));
+}
+
+// Columns [begin, end).
+struct Span {
+  int64_t begin, end;
+  [[nodiscard]] bool empty() const { return begin >= end; }
+  [[nodiscard]] int64_t count() const { return end - begin; }
+};
+
+inline void widen(Span& span, int64_t begin, int64_t end) {
+  if (begin >= end) return;
+  if (begin < span.begin) span.begin = begin;
+  if (end > span.end) span.end = end;
+}
+
+// The columns from `first` on that one row sees, of `columns`.
+struct RowMask {
+  RowMask(const ColumnRanges& r, int64_t first, int64_t columns)
+      : range0(within(r.begin0, r.end0, first, columns)), range1(within(r.begin1, r.end1, first, columns)) {
+    whole = range0.empty() ? range1 : range0;
+  }
+
+  static Span within(int64_t begin, int64_t end, int64_t first, int64_t columns) {
+    begin -= first, end -= first;
+    return {begin < 0 ? 0 : begin, end > columns ? columns : end};
+  }
+
+  [[nodiscard]] bool empty() const { return range0.empty() && range1.empty(); }
+  // Whether so many columns from `column` on are all seen; false also where it takes more to find out.
+  [[nodiscard]] bool sees_whole(int64_t column, int64_t count) const {
+    return column >= whole.begin && column + count <= whole.end;
+  }
+  [[nodiscard]] __mmask16 at(int64_t column) const {
+    const __m512i j = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(column)),
+                                       _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+    return in(range0, j) | in(range1, j);
+  }
+  static __mmask16 in(const Span& span, __m512i j) {
+    return _mm512_cmpge_epi32_mask(j, _mm512_set1_epi32(static_cast<int>(span.begin))) &
+           _mm512_cmplt_epi32_mask(j, _mm512_set1_epi32(static_cast<int>(span.end)));
+  }
+
+  Span range0, range1, whole;
+};
+
+// A panel of 32 rows of ForwardPanels, against the columns that some of them see. After the last it has none.
+struct ForwardPanel {
+  ForwardPanel(const ForwardPanels& forward, int64_t first_row) : tile(&forward), row(first_row) {
+    if (is_end()) return;
+    columns.begin = tile->columns;
+    for (int64_t query = row / tile->group; query <= (row + panel_lines - 1) / tile->group; ++query) {
+      const RowMask mask(tile->ranges[query], tile->first_column, tile->columns);
+      widen(columns, mask.range0.begin, mask.range0.end);
+      widen(columns, mask.range1.begin, mask.range1.end);
+    }
+    columns.begin = columns.begin / panel_lines * panel_lines;
+    columns.end = (columns.end + panel_lines - 1) / panel_lines * panel_lines;
+    if (columns.empty()) columns = {0, 0};
+  }
+
+  // The first from this one on that sees any column.
+  [[nodiscard]] ForwardPanel or_next() const {
+    ForwardPanel panel = *this;
+    while (!panel.is_end() && panel.columns.empty()) panel = ForwardPanel(*tile, panel.row + panel_lines);
+    return panel;
+  }
+
+  [[nodiscard]] bool is_end() const { return row >= tile->rows; }
+  // Of either product.
+  [[nodiscard]] int64_t steps() const { return columns.count() / panel_lines * (tile->head_dim / step_terms); }
+  [[nodiscard]] RowMask mask(int64_t i) const {
+    return {tile->ranges[(row + i) / tile->group], tile->first_column + columns.begin, columns.count()};
+  }
+
+  template <class Beside>
+  [[gnu::always_inline]] void multiply_scores(float* scores, const Beside& beside) const {
+    multiply_beside({.c = scores,
+                     .ldc = columns.count(),
+                     .a = tile->query.from(row, 0),
+                     .b = tile->key.from(columns.begin, 0),
+                     .a_panels = 1,
+                     .b_panels = columns.count() / panel_lines,
+                     .steps = tile->head_dim / step_terms,
+                     .accumulate = false},
+                    beside);
+  }
+
+  template <class Beside>
+  [[gnu::always_inline]] void multiply_output(Panels probability, const Beside& beside) const {
+    multiply_beside({.c = tile->output + row * tile->head_dim,
+                     .ldc = tile->head_dim,
+                     .a = probability,
+                     .b = tile->value.from(0, columns.begin),
+                     .a_panels = 1,
+                     .b_panels = columns.empty() ? 0 : tile->head_dim / panel_lines,
+                     .steps = columns.count() / step_terms,
+                     .accumulate = true},
+                    beside);
+  }
+
+  // Takes the scores into row_max, and rescales what the rows have summed.
+  void update_maxima(const float* scores) const {
+    if (is_end()) return;
+    for (int64_t i = 0; i < panel_lines; ++i, scores += columns.count()) {
+      const RowMask row_mask = mask(i);
+      if (row_mask.empty()) continue;
+      float& row_max = tile->row_max[row + i];
+      const float largest = maximum(scores, row_mask) * tile->scale, before = row_max;
+      if (!(largest > before)) continue;
+      row_max = largest;
+      if (before == -infinity) continue;  // nothing is summed yet
+      const float factor = exp(before - largest);
+      tile->row_sum[row + i] *= factor;
+      float* const output = tile->output + (row + i) * tile->head_dim;
+      for (int64_t d = 0; d < tile->head_dim; d += lanes) {
+        _mm512_storeu_ps(output + d, _mm512_mul_ps(_mm512_loadu_ps(output + d), _mm512_set1_ps(factor)));
+      }
+    }
+  }
+
+  [[nodiscard]] float maximum(const float* scores, const RowMask& row_mask) const {
+    const __m512 lowest = _mm512_set1_ps(-infinity);
+    __m512 first = lowest, second = lowest;
+    for (int64_t j = 0; j < columns.count(); j += 2 * lanes) {
+      const __m512 a = _mm512_loadu_ps(scores + j), b = _mm512_loadu_ps(scores + j + lanes);
+      if (row_mask.sees_whole(j, 2 * lanes)) {
+        first = _mm512_max_ps(a, first), second = _mm512_max_ps(b, second);
+      } else {
+        first = _mm512_mask_max_ps(first, row_mask.at(j), a, first);
+        second = _mm512_mask_max_ps(second, row_mask.at(j + lanes), b, second);
+      }
+    }
+    return _mm512_reduce_max_ps(_mm512_max_ps(first, second));
+  }
+
+  const ForwardPanels* tile;
+  int64_t row;
+  Span columns{0, 0};
+};
+
+// From the scores of a panel to its probabilities and their sums. A unit is 32 columns of a row.
+class ProbabilityPass {
+ public:
+  ProbabilityPass(const ForwardPanel& panel, const float* scores, Panels probability)
+      : panel_(panel),
+        units_(panel_lines * panel.columns.count() / step_terms),
+        scores_(scores),
+        base_(probability.data),
+        scale_(_mm512_set1_ps(panel.tile->scale * log2_e)) {
+    begin_row();
+  }
+
+  [[nodiscard]] int64_t units() const { return units_; }  // that are left
+
+  [[gnu::always_inline]] void advance(int64_t units) {
+    for (units = least(units, units_), units_ -= units; units > 0;) {
+      const int64_t here = least(units, (panel_.columns.count() - column_) / step_terms);
+      take(here);
+      units -= here;
+      if (column_ == panel_.columns.count()) end_row();
+    }
+  }
+
+ private:
+  static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+  [[gnu::always_inline]] void take(int64_t units) {
+    const float* scores = scores_ + column_;
+    bfloat16* out = out_;
+    __m512 total = total_;
+    for (const int64_t end = column_ + units * step_terms; column_ < end; column_ += step_terms) {
+      __m512 low = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(scores), scale_, shift_));
+      __m512 high = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(scores + lanes), scale_, shift_));
+      if (!mask_.sees_whole(column_, step_terms)) {
+        low = _mm512_maskz_mov_ps(mask_.at(column_), low);
+        high = _mm512_maskz_mov_ps(mask_.at(column_ + lanes), high);
+      }
+      total = _mm512_add_ps(total, _mm512_add_ps(low, high));
+      _mm512_store_si512(out, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+      scores += step_terms, out += 2 * tile_elements;
+    }
+    total_ = total, out_ = out;
+  }
+
+  void begin_row() {
+    mask_ = panel_.mask(row_);
+    const float row_max = panel_.tile->row_max[panel_.row + row_];
+    // −inf − −inf is avoided where every score so far is −inf.
+    shift_ = _mm512_set1_ps(row_max == -infinity ? 0.0F : row_max * log2_e);
+    total_ = _mm512_setzero_ps();
+    out_ = base_ + row_ / tile_lines * tile_elements + row_ % tile_lines * step_terms;
+    column_ = 0;
+  }
+
+  void end_row() {
+    panel_.tile->row_sum[panel_.row + row_] += _mm512_reduce_add_ps(total_);
+    scores_ += panel_.columns.count();
+    if (++row_ < panel_lines) begin_row();
+  }
+
+  const ForwardPanel& panel_;
+  int64_t units_;
+  const float* scores_;  // of the row
+  bfloat16* base_;
+  __m512 scale_, shift_{}, total_{};
+  int64_t row_ = 0, column_ = 0;
+  bfloat16* out_ = nullptr;
+  RowMask mask_{{}, 0, 0};
+};
+
+// How much of a pass goes beside one step of products of so many.
+int64_t share_of(int64_t units, int64_t steps) {
+  return steps == 0 ? 0 : (units + steps - 1) / steps;
+}
+
+}  // namespace
+
+// While the probabilities of one panel are taken, the scores of the next are multiplied and the probabilities of the
+// one before with the values.
+void attend(const ForwardPanels& tile) {
+  const TileRegisters in_use;
+  const auto nothing = [] {};
+  ForwardPanel before(tile, tile.rows), now = ForwardPanel(tile, 0).or_next();
+  if (now.is_end()) return;
+  now.multiply_scores(tile.scores[0], nothing);
+  now.update_maxima(tile.scores[0]);
+  for (int turn = 0; !now.is_end(); turn = 1 - turn) {
+    const ForwardPanel next = ForwardPanel(tile, now.row + panel_lines).or_next();
+    ProbabilityPass pass(now, tile.scores[turn], tile.probability[turn]);
+    const int64_t share = share_of(pass.units(), next.steps() + before.steps());
+    const auto beside = [&] { pass.advance(share); };
+    next.multiply_scores(tile.scores[1 - turn], beside);
+    before.multiply_output(tile.probability[1 - turn], beside);
+    pass.advance(pass.units());
+    next.update_maxima(tile.scores[1 - turn]);
+    if (next.is_end()) now.multiply_output(tile.probability[turn], nothing);
+    before = now, now = next;
+  }
+}
+
+}  // namespace annulus::cpu::amx

@@ -1,0 +1,30 @@
+// Attention on packed tiles in the registers of AMX, the passes over scores beside the products: while one panel is
+// multiplied, the exponentials of another are taken. Operands and results as in attention_tile.h, all bfloat16 or
+// float32 as said; the formulas are those of kernels/attention.h.
+#pragma once
+
+#include "kernels/cpu/amx_tile.h"
+#include "kernels/cpu/attention_tile.h"
+
+namespace annulus::cpu::amx {
+
+// Rows of queries against a tile of keys: the running softmax, and O += P·V. Rows and columns are multiples of 32,
+// head_dim is one. Columns nobody in a panel sees are left out; a row that sees nothing keeps its state bitwise.
+struct ForwardPanels {
+  Panels query;  // lines: rows, terms: head_dim
+  Panels key;    // lines: columns, terms: head_dim
+  Panels value;  // lines: head_dim, terms: columns
+  const ColumnRanges*
+      ranges;  // of rows / group queries, from the column that comes first_column before the tile's first
+  int64_t rows, columns, group, head_dim, first_column;
+  float scale;
+  float* output;   // (rows, head_dim)
+  float* row_max;  // (rows)
+  float* row_sum;  // (rows)
+  // Room, twice each: of the panel that is multiplied and of the one before.
+  float* scores[2];       // (32, columns)
+  Panels probability[2];  // lines: 32 rows, terms: columns
+};
+void attend(const ForwardPanels& tile);
+
+}  // namespace annulus::cpu::amx
