@@ -1,4 +1,5 @@
-// For files compiled for AMX: products of packed panels with other work between their steps.
+// For files compiled for AMX: what they share of it, among it products of packed panels with other work between their
+// steps.
 #pragma once
 
 #include <immintrin.h>
@@ -27,6 +28,36 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
   ~TileRegisters() { _tile_release(); }
 };
+
+// 16 registers of 16 numbers of 32 bits.
+using Tile = __m512i[16];
+
+// Rows of 16 become columns.
+inline void transpose(Tile& t) {
+  Tile u;
+  for (int i = 0; i < 16; i += 2) {
+    u[i] = _mm512_unpacklo_epi32(t[i], t[i + 1]);
+    u[i + 1] = _mm512_unpackhi_epi32(t[i], t[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    t[i] = _mm512_unpacklo_epi64(u[i], u[i + 2]);
+    t[i + 1] = _mm512_unpackhi_epi64(u[i], u[i + 2]);
+    t[i + 2] = _mm512_unpacklo_epi64(u[i + 1], u[i + 3]);
+    t[i + 3] = _mm512_unpackhi_epi64(u[i + 1], u[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    u[i] = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88);
+    u[i + 4] = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
+    u[i + 8] = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88);
+    u[i + 12] = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(u[i], u[i + 8], 0x88);
+    t[i + 8] = _mm512_shuffle_i32x4(u[i], u[i + 8], 0xdd);
+    t[i + 4] = _mm512_shuffle_i32x4(u[i + 4], u[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(u[i + 4], u[i + 12], 0xdd);
+  }
+}
 
 // beside() is called once in each step, of 64 cycles in the unit that multiplies and few elsewhere: what it does costs
 // little as long as the product does not depend on it. A panel of b stays in the first-level cache while all of a

@@ -6,42 +6,11 @@
 namespace annulus::cpu::amx {
 namespace {
 
-// A tile as 16 registers of 32-bit pairs of terms: either a line in each, with its 16 pairs, or a pair of terms in
-// each, with its 16 lines.
-using Tile = __m512i[16];
-
-// Rows of 16 become columns.
-inline void transpose(Tile& t) {
-  Tile u;
-  for (int i = 0; i < 16; i += 2) {
-    u[i] = _mm512_unpacklo_epi32(t[i], t[i + 1]);
-    u[i + 1] = _mm512_unpackhi_epi32(t[i], t[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    t[i] = _mm512_unpacklo_epi64(u[i], u[i + 2]);
-    t[i + 1] = _mm512_unpackhi_epi64(u[i], u[i + 2]);
-    t[i + 2] = _mm512_unpacklo_epi64(u[i + 1], u[i + 3]);
-    t[i + 3] = _mm512_unpackhi_epi64(u[i + 1], u[i + 3]);
-  }
-  for (int i = 0; i < 4; ++i) {
-    u[i] = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88);
-    u[i + 4] = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
-    u[i + 8] = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88);
-    u[i + 12] = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(u[i], u[i + 8], 0x88);
-    t[i + 8] = _mm512_shuffle_i32x4(u[i], u[i + 8], 0xdd);
-    t[i + 4] = _mm512_shuffle_i32x4(u[i + 4], u[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(u[i + 4], u[i + 12], 0xdd);
-  }
-}
-
 inline __mmask32 first(int64_t count) {
   return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
 }
 
-// A line in each register, where its terms are stored side by side.
+// A tile as 16 registers of pairs of terms: a line in each, where its terms are stored side by side.
 inline void load_lines(Tile& tile, const bfloat16* source, int64_t ld, int64_t lines, int64_t terms) {
   const __mmask32 mask = first(terms);
   for (int64_t i = 0; i < tile_lines; ++i) {

@@ -240,7 +240,223 @@ int64_t share_of(int64_t units, int64_t steps) {
   return steps == 0 ? 0 : (units + steps - 1) / steps;
 }
 
+// What the rows of BackwardPanels see, a vector of rows at a time.
+class RowBounds {
+ public:
+  explicit RowBounds(const BackwardPanels& tile) : bounds_(tile.bounds), rows_(tile.rows) {
+    for (int64_t row = 0; row < rows_; ++row) {
+      const RowMask mask(tile.ranges[row / tile.group], tile.first_column, tile.columns);
+      const int64_t values[4] = {mask.range0.begin, mask.range0.end, mask.range1.begin, mask.range1.end};
+      for (int64_t i = 0; i < 4; ++i) bounds_[i * rows_ + row] = static_cast<int32_t>(values[i]);
+      if (mask.whole.begin > whole_.begin) whole_.begin = mask.whole.begin;
+      if (mask.whole.end < whole_.end) whole_.end = mask.whole.end;
+    }
+  }
+
+  // Whether every row sees all of so many columns; false also where it takes more to find out.
+  [[nodiscard]] bool all_see(int64_t column, int64_t count) const {
+    return column >= whole_.begin && column + count <= whole_.end;
+  }
+  // Which of 16 rows see a column.
+  [[nodiscard]] __mmask16 at(int64_t row, int64_t column) const {
+    const __m512i j = _mm512_set1_epi32(static_cast<int>(column));
+    const auto bound = [&](int64_t i) { return _mm512_loadu_si512(bounds_ + i * rows_ + row); };
+    return (_mm512_cmpge_epi32_mask(j, bound(0)) & _mm512_cmplt_epi32_mask(j, bound(1))) |
+           (_mm512_cmpge_epi32_mask(j, bound(2)) & _mm512_cmplt_epi32_mask(j, bound(3)));
+  }
+
+ private:
+  int32_t* bounds_;
+  int64_t rows_;
+  Span whole_{0, int64_t{1} << 31};  // what every row sees
+};
+
+// Up to `most` columns of BackwardPanels; before the first and after the last there are none.
+struct BackwardPanel {
+  static constexpr int64_t most = backward_columns;
+
+  BackwardPanel(const BackwardPanels& backward, int64_t first_column)
+      : tile(&backward),
+        column(first_column),
+        count(column < 0 || column >= tile->columns ? 0
+              : column + most > tile->columns       ? tile->columns - column
+                                                    : most) {}
+
+  template <class Beside>
+  [[gnu::always_inline]] void multiply_scores(int which, const Beside& beside) const {
+    multiply_rows(tile->key_rows, tile->query_rows, tile->scores[which], beside);
+    multiply_rows(tile->value_rows, tile->gradient_rows, tile->score_gradients[which], beside);
+  }
+
+  template <class Beside>
+  [[gnu::always_inline]] void multiply_gradients(int which, const Beside& beside) const {
+    add_columns(tile->probability_rows[which], tile->gradient_columns, tile->value_gradient, beside);
+    add_columns(tile->score_gradient_rows[which], tile->query_columns, tile->key_gradient, beside);
+  }
+
+  // (count, rows) = (count, head_dim)·(head_dim, rows)
+  template <class Beside>
+  [[gnu::always_inline]] void multiply_rows(Panels a, Panels b, float* c, const Beside& beside) const {
+    multiply_beside({.c = c,
+                     .ldc = tile->rows,
+                     .a = a.from(column, 0),
+                     .b = b,
+                     .a_panels = count / panel_lines,
+                     .b_panels = tile->rows / panel_lines,
+                     .steps = tile->head_dim / step_terms,
+                     .accumulate = false},
+                    beside);
+  }
+
+  // (count, head_dim) += (count, rows)·(rows, head_dim)
+  template <class Beside>
+  [[gnu::always_inline]] void add_columns(Panels a, Panels b, float* c, const Beside& beside) const {
+    multiply_beside({.c = c + column * tile->head_dim,
+                     .ldc = tile->head_dim,
+                     .a = a,
+                     .b = b,
+                     .a_panels = count / panel_lines,
+                     .b_panels = tile->head_dim / panel_lines,
+                     .steps = tile->rows / step_terms,
+                     .accumulate = true},
+                    beside);
+  }
+
+  // Of the two products of scores, and of the two of gradients.
+  [[nodiscard]] int64_t steps() const {
+    return 2 * (count / panel_lines) * (tile->rows / panel_lines) * (tile->head_dim / step_terms);
+  }
+
+  const BackwardPanels* tile;
+  int64_t column, count;
+};
+
+// From the scores of a panel, and the products of output gradients and values, to probabilities and score gradients. A
+// unit is 32 rows of two columns.
+class GradientPass {
+ public:
+  GradientPass(const BackwardPanel& panel, int which, const RowBounds& bounds)
+      : tile_(*panel.tile),
+        column_(panel.column),
+        units_(panel.count / 2 * tile_.rows / step_terms),
+        scores_(tile_.scores[which]),
+        gradients_(tile_.score_gradients[which]),
+        probability_rows_(tile_.probability_rows[which]),
+        gradient_rows_(tile_.score_gradient_rows[which]),
+        bounds_(bounds),
+        all_see_(bounds.all_see(column_, panel.count)),
+        scale_(_mm512_set1_ps(tile_.scale * log2_e)) {}
+
+  [[nodiscard]] int64_t units() const { return units_; }  // that are left
+
+  [[gnu::always_inline]] void advance(int64_t units) {
+    if (units > units_) units = units_;
+    for (units_ -= units; units > 0; --units) take();
+  }
+
+ private:
+  struct Pair {
+    __m512 p, ds;
+  };
+
+  [[gnu::always_inline]] Pair pair(int64_t line, int64_t row) const {
+    const int64_t at = line * tile_.rows + row;
+    const __m512 shift = _mm512_mul_ps(_mm512_loadu_ps(tile_.log_sum + row), _mm512_set1_ps(log2_e));
+    __m512 p = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(scores_ + at), scale_, shift));
+    __m512 ds = _mm512_mul_ps(p, _mm512_sub_ps(_mm512_loadu_ps(gradients_ + at), _mm512_loadu_ps(tile_.delta + row)));
+    if (!all_see_) {
+      const __mmask16 seen = bounds_.at(row, column_ + line);
+      p = _mm512_maskz_mov_ps(seen, p);
+      ds = _mm512_maskz_mov_ps(seen, ds);
+    }
+    return {p, ds};
+  }
+
+  static __m512i rounded(__m512 low, __m512 high) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
+
+  [[gnu::always_inline]] void take() {
+    const int64_t in_step = line_ % panel_lines / tile_lines * tile_elements + line_ % tile_lines * step_terms;
+    bfloat16* const probability = probability_rows_.from(line_, row_).data + in_step;
+    bfloat16* const gradient = gradient_rows_.from(line_, row_).data + in_step;
+    __m512i ds[2];
+    for (int64_t i = 0; i < 2; ++i) {
+      const Pair low = pair(line_ + i, row_), high = pair(line_ + i, row_ + lanes);
+      ds[i] = rounded(low.ds, high.ds);
+      _mm512_store_si512(probability + i * step_terms, rounded(low.p, high.p));
+      _mm512_store_si512(gradient + i * step_terms, ds[i]);
+    }
+    // Columns are terms here, rows lines: two terms of a line side by side.
+    bfloat16* const columns =
+        tile_.score_gradient_columns.from(row_, column_ + line_ / panel_lines * panel_lines).data +
+        line_ % panel_lines / 2 * step_terms;
+    _mm512_store_si512(columns, _mm512_permutex2var_epi16(ds[0], alternating_, ds[1]));
+    _mm512_store_si512(columns + tile_elements,
+                       _mm512_permutex2var_epi16(ds[0], _mm512_add_epi16(alternating_, _mm512_set1_epi16(16)), ds[1]));
+    row_ += step_terms;
+    if (row_ == tile_.rows) row_ = 0, line_ += 2;
+  }
+
+  const BackwardPanels& tile_;
+  int64_t column_;
+  int64_t units_;
+  const float *scores_, *gradients_;
+  Panels probability_rows_, gradient_rows_;
+  const RowBounds& bounds_;
+  bool all_see_;
+  __m512 scale_;
+  // 0, 32, 1, 33, ...
+  __m512i alternating_ =
+      _mm512_add_epi32(_mm512_set1_epi32(32 << 16),
+                       _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                                          _mm512_set1_epi32(0x10001)));
+  int64_t line_ = 0, row_ = 0;
+};
+
+// (rows, columns) from (columns, rows), times a number; both are multiples of 16.
+void transpose_scaled(float* to, const float* from, int64_t rows, int64_t columns, float factor) {
+  for (int64_t row = 0; row < rows; row += lanes) {
+    for (int64_t column = 0; column < columns; column += lanes) {
+      Tile tile;
+      for (int64_t i = 0; i < lanes; ++i) tile[i] = _mm512_loadu_si512(from + (column + i) * rows + row);
+      transpose(tile);
+      for (int64_t i = 0; i < lanes; ++i) {
+        _mm512_storeu_ps(to + (row + i) * columns + column,
+                         _mm512_mul_ps(reinterpret_cast<__m512>(tile[i]), _mm512_set1_ps(factor)));
+      }
+    }
+  }
+}
+
 }  // namespace
+
+void differentiate(const BackwardPanels& tile) {
+  const TileRegisters in_use;
+  const auto nothing = [] {};
+  const RowBounds bounds(tile);
+  BackwardPanel before(tile, -1), now(tile, 0);
+  now.multiply_scores(0, nothing);
+  for (int which = 0; now.count > 0; which = 1 - which) {
+    const BackwardPanel next(tile, now.column + BackwardPanel::most);
+    GradientPass pass(now, which, bounds);
+    const int64_t share = share_of(pass.units(), next.steps() + before.steps());
+    const auto beside = [&] { pass.advance(share); };
+    next.multiply_scores(1 - which, beside);
+    before.multiply_gradients(1 - which, beside);
+    pass.advance(pass.units());
+    if (next.count == 0) now.multiply_gradients(which, nothing);
+    before = now, now = next;
+  }
+  multiply_beside({.c = tile.query_gradient_columns,
+                   .ldc = tile.rows,
+                   .a = tile.key_columns,
+                   .b = tile.score_gradient_columns,
+                   .a_panels = tile.head_dim / panel_lines,
+                   .b_panels = tile.rows / panel_lines,
+                   .steps = tile.columns / step_terms,
+                   .accumulate = false},
+                  nothing);
+  transpose_scaled(tile.query_gradient, tile.query_gradient_columns, tile.rows, tile.head_dim, tile.scale);
+}
 
 // While the probabilities of one panel are taken, the scores of the next are multiplied and the probabilities of the
 // one before with the values.

@@ -27,4 +27,31 @@ struct ForwardPanels {
 };
 void attend(const ForwardPanels& tile);
 
+// Columns that BackwardPanels takes at a time.
+inline constexpr int64_t backward_columns = 32;
+
+// The gradients of rows of queries against a tile of keys, by panels of keys. Rows and columns are multiples of 32,
+// as is head_dim; columns nobody sees are not left out here.
+struct BackwardPanels {
+  Panels key_rows, value_rows;             // a; lines: columns, terms: head_dim
+  Panels key_columns;                      // a; lines: head_dim, terms: columns
+  Panels query_rows, gradient_rows;        // b; lines: rows, terms: head_dim; gradient is that of the output
+  Panels query_columns, gradient_columns;  // b; lines: head_dim, terms: rows
+  const ColumnRanges* ranges;              // as in ForwardPanels
+  const float* log_sum;                    // (rows)
+  const float* delta;                      // (rows)
+  int64_t rows, columns, group, head_dim, first_column;
+  float scale;
+  float* key_gradient;    // (columns, head_dim): added to, divided by scale
+  float* value_gradient;  // (columns, head_dim): added to
+  float* query_gradient;  // (rows, head_dim): written
+  // Room, twice each: of the panel that is multiplied and of the one before.
+  float *scores[2], *score_gradients[2];               // (backward_columns, rows)
+  Panels probability_rows[2], score_gradient_rows[2];  // a; lines: backward_columns, terms: rows
+  Panels score_gradient_columns;                       // b; lines: rows, terms: columns
+  float* query_gradient_columns;                       // (head_dim, rows)
+  int32_t* bounds;                                     // (4, rows)
+};
+void differentiate(const BackwardPanels& tile);
+
 }  // namespace annulus::cpu::amx

@@ -10,7 +10,7 @@ namespace annulus::cpu {
 namespace {
 
 // Of a query tile. By panels: what is packed of a tile fits the second-level cache beside the keys and their gradients.
-constexpr int64_t stacked_rows_at_once = 512, stacked_rows_by_panels = 128, panel_rows = 32;
+constexpr int64_t stacked_rows_at_once = 512, stacked_rows_by_panels = 128;
 
 // dK = dSᵀ·Q and dV = Pᵀ·dO
 Gemm key_product(const QueryTiling& tiling, int64_t width) {
@@ -69,10 +69,9 @@ struct Scratch {
     value = cutter.take<char>(max_tile_width * head_dim * element);
     key_gradient = cutter.take<float>(max_tile_width * head_dim);
     value_gradient = cutter.take<float>(max_tile_width * head_dim);
+    const int64_t padded_rows = plan.panels ? whole_panels(rows) : rows;
     if (plan.panels) {
-      scores = cutter.take<float>(panel_rows * max_tile_width);
-      gradients = cutter.take<float>(panel_rows * max_tile_width);
-      query_gradient = cutter.take<float>(whole_panels(rows) * head_dim);
+      constexpr int64_t columns_twice = 2 * amx::backward_columns;
       query_rows = take_panels(cutter, rows, head_dim);
       query_columns = take_panels(cutter, head_dim, rows);
       output_gradient_rows = take_panels(cutter, rows, head_dim);
@@ -80,18 +79,23 @@ struct Scratch {
       key_rows = take_panels(cutter, max_tile_width, head_dim);
       key_columns = take_panels(cutter, head_dim, max_tile_width);
       value_rows = take_panels(cutter, max_tile_width, head_dim);
-      score_columns = take_panels(cutter, max_tile_width, rows);
-      gradient_rows = take_panels(cutter, rows, max_tile_width);
-      gradient_columns = take_panels(cutter, max_tile_width, rows);
+      scores = cutter.take<float>(columns_twice * padded_rows);
+      gradients = cutter.take<float>(columns_twice * padded_rows);
+      probability_rows = take_panels(cutter, columns_twice, rows);
+      gradient_rows = take_panels(cutter, columns_twice, rows);
+      gradient_columns = take_panels(cutter, rows, max_tile_width);
+      query_gradient = cutter.take<float>(padded_rows * head_dim);
+      query_gradient_columns = cutter.take<float>(padded_rows * head_dim);
+      bounds = cutter.take<int32_t>(4 * padded_rows);
     } else {
       scores = cutter.take<float>(rows * max_tile_width);
       gradients = cutter.take<float>(rows * max_tile_width);
       query_gradient = cutter.take<float>(rows * head_dim);
       product = cutter.take<char>(plan.product);
     }
-    log_sum = cutter.take<float>(rows);
-    delta = cutter.take<float>(rows);
-    ranges = cutter.take<ColumnRanges>(tiling.queries);
+    log_sum = cutter.take<float>(padded_rows);
+    delta = cutter.take<float>(padded_rows);
+    ranges = cutter.take<ColumnRanges>(padded_queries(tiling));
     seen = cutter.take<int32_t>(max_tile_width + 1);
   }
 
@@ -102,17 +106,19 @@ struct Scratch {
   float* key_gradient;    // (max_tile_width, head_dim)
   float* value_gradient;  // (max_tile_width, head_dim)
   float* query_gradient;  // (stacked, head_dim)
-  float* scores;          // (stacked, width); by panels (panel_rows, width)
+  float* scores;          // (stacked, width); by panels (2, backward_columns, stacked)
   float* gradients;       // as scores
   float* log_sum;         // (stacked)
   float* delta;           // (stacked)
   ColumnRanges* ranges;   // (queries)
   int32_t* seen;          // (max_tile_width + 1)
   char* product;          // at once: of one matrix product
-  // By panels: what is a line, a row or a column.
+  // By panels: what is a line, a row or a column; of the last three see BackwardPanels.
   amx::Panels query_rows, query_columns, output_gradient_rows, output_gradient_columns;
   amx::Panels key_rows, key_columns, value_rows;
-  amx::Panels score_columns, gradient_rows, gradient_columns;
+  amx::Panels probability_rows, gradient_rows, gradient_columns;
+  float* query_gradient_columns;
+  int32_t* bounds;
 };
 
 // Tiles of keys add to dQ of a tile of queries one after the other, in their order: a sum does not depend on which
@@ -193,7 +199,7 @@ class KeyTask {
   void pack_queries(const TileMask& mask, int64_t first, int64_t count) const;
   void multiply_at_once(const TileMask& mask, Columns columns) const;
   void multiply_by_panels(const TileMask& mask, Columns columns) const;
-  void gradient(const TileMask& mask, Columns columns, int64_t first_row, int64_t rows) const;
+  void gradient(const TileMask& mask, Columns columns) const;
   [[nodiscard]] int64_t met_before(int64_t query_tile) const;
 
   const Call& call_;
@@ -215,6 +221,10 @@ void KeyTask::run(const Worker& worker) const {
     if (!add_query_tile(worker, tile)) return;
     worker.report();
   }
+  if (call_.plan.panels) {
+    const int64_t elements = keys_.keys * tiling_.head_dim;
+    for (int64_t i = 0; i < elements; ++i) scratch_.key_gradient[i] *= args_.scale;
+  }
   const KeyGradientSlice& gradients = args_.key_gradients[keys_.slice];
   keys(gradients.key).unpack(scratch_.key_gradient, keys_.keys);
   keys(gradients.value).unpack(scratch_.value_gradient, keys_.keys);
@@ -232,9 +242,9 @@ void KeyTask::pack_keys() const {
   keys(slice.value).pack(scratch_.value, keys_.keys, max_tile_width, seen);
   if (!call_.plan.panels) return;
   const int64_t width = whole_panels(keys_.keys), head_dim = tiling_.head_dim;
-  amx::pack_b(scratch_.key_rows, row_lines(scratch_.key, head_dim, width, head_dim));
-  amx::pack_b(scratch_.key_columns, column_lines(scratch_.key, head_dim, width, head_dim));
-  amx::pack_b(scratch_.value_rows, row_lines(scratch_.value, head_dim, width, head_dim));
+  amx::pack_a(scratch_.key_rows, row_lines(scratch_.key, head_dim, width, head_dim));
+  amx::pack_a(scratch_.key_columns, column_lines(scratch_.key, head_dim, width, head_dim));
+  amx::pack_a(scratch_.value_rows, row_lines(scratch_.value, head_dim, width, head_dim));
 }
 
 // The last tile of keys before this one that adds to dQ of a tile of queries.
@@ -246,7 +256,7 @@ int64_t KeyTask::met_before(int64_t query_tile) const {
 
 bool KeyTask::add_query_tile(const Worker& worker, int64_t query_tile) const {
   const int64_t first = tiling_.first_query(query_tile), count = tiling_.queries_of(query_tile);
-  const TileMask mask(scratch_.ranges, ranges(query_tile), tiling_.queries, first_row_, keys_.keys);
+  const TileMask mask(scratch_.ranges, ranges(query_tile), padded_queries(tiling_), first_row_, keys_.keys);
   const Columns columns = mask.columns(0, tiling_.queries);
   if (!columns.empty()) {
     pack_queries(mask, first, count);
@@ -267,22 +277,21 @@ void KeyTask::pack_queries(const TileMask& mask, int64_t first, int64_t count) c
   queries(args_.delta, first).pack(scratch_.delta, count, tiling_.queries, sees);
   if (!call_.plan.panels) return;
   const int64_t rows = tiling_.stacked(), head_dim = tiling_.head_dim;
-  amx::pack_a(scratch_.query_rows, row_lines(scratch_.query, head_dim, rows, head_dim));
+  amx::pack_b(scratch_.query_rows, row_lines(scratch_.query, head_dim, rows, head_dim));
   amx::pack_b(scratch_.query_columns, column_lines(scratch_.query, head_dim, rows, head_dim));
-  amx::pack_a(scratch_.output_gradient_rows, row_lines(scratch_.output_gradient, head_dim, rows, head_dim));
+  amx::pack_b(scratch_.output_gradient_rows, row_lines(scratch_.output_gradient, head_dim, rows, head_dim));
   amx::pack_b(scratch_.output_gradient_columns, column_lines(scratch_.output_gradient, head_dim, rows, head_dim));
 }
 
-// Of the rows whose scores are those in scratch.
-void KeyTask::gradient(const TileMask& mask, Columns columns, int64_t first_row, int64_t rows) const {
+void KeyTask::gradient(const TileMask& mask, Columns columns) const {
   attention_tile_kernels().gradient({.scores = scratch_.scores,
                                      .gradients = scratch_.gradients,
-                                     .log_sum = scratch_.log_sum + first_row,
-                                     .delta = scratch_.delta + first_row,
+                                     .log_sum = scratch_.log_sum,
+                                     .delta = scratch_.delta,
                                      .ranges = mask.ranges(),
-                                     .first_row = first_row,
+                                     .first_row = 0,
                                      .first_column = columns.begin,
-                                     .rows = rows,
+                                     .rows = tiling_.stacked(),
                                      .width = columns.count(),
                                      .group = tiling_.group,
                                      .scale = args_.scale,
@@ -301,60 +310,42 @@ void KeyTask::multiply_at_once(const TileMask& mask, Columns columns) const {
   const char *const key = scratch_.key + first_byte, *const value = scratch_.value + first_byte;
   multiply(score_product(tiling_, width), scratch_.query, key, scratch_.scores);
   multiply(score_product(tiling_, width), scratch_.output_gradient, value, scratch_.gradients);
-  gradient(mask, columns, 0, tiling_.stacked());
+  gradient(mask, columns);
   multiply(key_product(tiling_, width), scratch_.scores, scratch_.output_gradient, scratch_.value_gradient + first);
   multiply(key_product(tiling_, width), scratch_.gradients, scratch_.query, scratch_.key_gradient + first);
   multiply(query_product(tiling_, width), scratch_.gradients, key, scratch_.query_gradient);
 }
 
 void KeyTask::multiply_by_panels(const TileMask& mask, Columns columns) const {
-  const int64_t width = columns.count(), stride = score_stride(tiling_, width), head_dim = tiling_.head_dim;
-  const auto multiply = [](const PanelProduct& product) { product.run(); };
-  for (int64_t row = 0; row < tiling_.stacked(); row += panel_rows) {
-    const int64_t rows = std::min(panel_rows, tiling_.stacked() - row);
-    multiply({.c = scratch_.scores,
-              .ldc = width,
-              .a = scratch_.query_rows.from(row, 0),
-              .b = scratch_.key_rows.from(columns.begin, 0),
-              .rows = panel_rows,
-              .columns = width,
-              .terms = head_dim});
-    multiply({.c = scratch_.gradients,
-              .ldc = width,
-              .a = scratch_.output_gradient_rows.from(row, 0),
-              .b = scratch_.value_rows.from(columns.begin, 0),
-              .rows = panel_rows,
-              .columns = width,
-              .terms = head_dim});
-    gradient(mask, columns, row, rows);
-    amx::pack_a(scratch_.score_columns.from(0, row), column_lines(scratch_.scores, stride, rows, width));
-    amx::pack_a(scratch_.gradient_columns.from(0, row), column_lines(scratch_.gradients, stride, rows, width));
-    amx::pack_a(scratch_.gradient_rows.from(row, 0), row_lines(scratch_.gradients, stride, rows, width));
-  }
-  const int64_t rows = whole_panels(tiling_.stacked());
-  multiply({.c = scratch_.value_gradient + columns.begin * head_dim,
-            .ldc = head_dim,
-            .a = scratch_.score_columns,
-            .b = scratch_.output_gradient_columns,
-            .rows = width,
-            .columns = head_dim,
-            .terms = rows,
-            .accumulate = true});
-  multiply({.c = scratch_.key_gradient + columns.begin * head_dim,
-            .ldc = head_dim,
-            .a = scratch_.gradient_columns,
-            .b = scratch_.query_columns,
-            .rows = width,
-            .columns = head_dim,
-            .terms = rows,
-            .accumulate = true});
-  multiply({.c = scratch_.query_gradient,
-            .ldc = head_dim,
-            .a = scratch_.gradient_rows,
-            .b = scratch_.key_columns.from(0, columns.begin),
-            .rows = rows,
-            .columns = head_dim,
-            .terms = width});
+  const int64_t rows = whole_panels(tiling_.stacked()), head_dim = tiling_.head_dim;
+  const int64_t scores = amx::backward_columns * rows;
+  amx::differentiate(
+      {.key_rows = scratch_.key_rows.from(columns.begin, 0),
+       .value_rows = scratch_.value_rows.from(columns.begin, 0),
+       .key_columns = scratch_.key_columns.from(0, columns.begin),
+       .query_rows = scratch_.query_rows,
+       .gradient_rows = scratch_.output_gradient_rows,
+       .query_columns = scratch_.query_columns,
+       .gradient_columns = scratch_.output_gradient_columns,
+       .ranges = mask.ranges(),
+       .log_sum = scratch_.log_sum,
+       .delta = scratch_.delta,
+       .rows = rows,
+       .columns = columns.count(),
+       .group = tiling_.group,
+       .head_dim = head_dim,
+       .first_column = columns.begin,
+       .scale = args_.scale,
+       .key_gradient = scratch_.key_gradient + columns.begin * head_dim,
+       .value_gradient = scratch_.value_gradient + columns.begin * head_dim,
+       .query_gradient = scratch_.query_gradient,
+       .scores = {scratch_.scores, scratch_.scores + scores},
+       .score_gradients = {scratch_.gradients, scratch_.gradients + scores},
+       .probability_rows = {scratch_.probability_rows, scratch_.probability_rows.from(amx::backward_columns, 0)},
+       .score_gradient_rows = {scratch_.gradient_rows, scratch_.gradient_rows.from(amx::backward_columns, 0)},
+       .score_gradient_columns = scratch_.gradient_columns,
+       .query_gradient_columns = scratch_.query_gradient_columns,
+       .bounds = scratch_.bounds});
 }
 
 // Where scratch lies: what all threads share, and from `threads` on what each has of its own.
