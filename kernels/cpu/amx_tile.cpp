@@ -63,9 +63,44 @@ void pack_b(Panels packed, const Block& block) {
   pack(packed, block, false);
 }
 
-void multiply(const TileProduct& product) {
+namespace {
+
+// Fetches line by line of the cache what is wanted soon.
+class Fetching {
+ public:
+  explicit Fetching(const Ahead& ahead)
+      : ahead_(ahead), rows_(ahead.rows), row_(static_cast<const char*>(ahead.data)) {}
+
+  [[nodiscard]] int64_t lines() const { return ahead_.rows * (ahead_.row_bytes / line_bytes); }
+
+  [[gnu::always_inline]] void advance(int64_t lines) {
+    for (; lines > 0 && rows_ > 0; --lines) {
+      _mm_prefetch(row_ + byte_, _MM_HINT_T1);
+      byte_ += line_bytes;
+      if (byte_ >= ahead_.row_bytes) byte_ = 0, row_ += ahead_.stride, --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t line_bytes = 64;
+
+  const Ahead ahead_;
+  int64_t rows_, byte_ = 0;
+  const char* row_;
+};
+
+}  // namespace
+
+void multiply(const TileProduct& product, const Ahead (&ahead)[2]) {
   const TileRegisters in_use;
-  multiply_beside(product, [] {});
+  Fetching first(ahead[0]), second(ahead[1]);
+  const int64_t steps = product.a_panels * product.b_panels * product.steps;
+  const int64_t of_first = (first.lines() + steps - 1) / steps, of_second = (second.lines() + steps - 1) / steps;
+  multiply_beside(
+      product, [&]() __attribute__((always_inline)) {
+        first.advance(of_first);
+        second.advance(of_second);
+      });
 }
 
 }  // namespace annulus::cpu::amx

@@ -36,6 +36,12 @@ struct Panels {
 void pack_a(Panels packed, const Block& block);
 void pack_b(Panels packed, const Block& block);
 
+// Memory that is wanted soon: rows of so many bytes, `stride` bytes apart, to be fetched into the second-level cache.
+struct Ahead {
+  const void* data = nullptr;
+  int64_t rows = 0, row_bytes = 0, stride = 0;
+};
+
 // C = A·B or C += A·B over whole panels of packed a and b; each element is summed from its first term to its last, in
 // float32. Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS.
 struct TileProduct {
@@ -45,6 +51,6 @@ struct TileProduct {
   int64_t a_panels, b_panels, steps;
   bool accumulate;
 };
-void multiply(const TileProduct& product);
+void multiply(const TileProduct& product, const Ahead (&ahead)[2]);
 
 }  // namespace annulus::cpu::amx

@@ -271,80 +271,100 @@ class RowBounds {
   Span whole_{0, int64_t{1} << 31};  // what every row sees
 };
 
-// Up to `most` columns of BackwardPanels; before the first and after the last there are none.
-struct BackwardPanel {
-  static constexpr int64_t most = backward_columns;
+// 32 columns of BackwardPanels against up to block_rows of its rows; after the last there are none.
+struct BackwardBlock {
+  BackwardBlock(const BackwardPanels& backward, int64_t first_column, int64_t first_row)
+      : tile(&backward), column(first_column), row(first_row), rows(tile->rows - row) {
+    if (rows > block_rows) rows = block_rows;
+    if (column >= tile->columns) rows = 0;
+  }
 
-  BackwardPanel(const BackwardPanels& backward, int64_t first_column)
-      : tile(&backward),
-        column(first_column),
-        count(column < 0 || column >= tile->columns ? 0
-              : column + most > tile->columns       ? tile->columns - column
-                                                    : most) {}
+  // Rows first, so that a panel of columns is done before the next begins.
+  [[nodiscard]] BackwardBlock next() const {
+    return row + rows < tile->rows ? BackwardBlock(*tile, column, row + rows)
+                                   : BackwardBlock(*tile, column + panel_lines, 0);
+  }
 
+  [[nodiscard]] bool is_end() const { return rows == 0; }
+  // Which of two rooms is used for the panel of columns.
+  [[nodiscard]] int64_t room() const { return column / panel_lines % 2; }
+
+  // S = K·Qᵀ and dP = V·dOᵀ, (32, rows) each.
   template <class Beside>
-  [[gnu::always_inline]] void multiply_scores(int which, const Beside& beside) const {
+  [[gnu::always_inline]] void multiply_scores(int64_t which, const Beside& beside) const {
     multiply_rows(tile->key_rows, tile->query_rows, tile->scores[which], beside);
     multiply_rows(tile->value_rows, tile->gradient_rows, tile->score_gradients[which], beside);
   }
+  [[nodiscard]] int64_t score_steps() const { return 2 * (rows / panel_lines) * (tile->head_dim / step_terms); }
 
-  template <class Beside>
-  [[gnu::always_inline]] void multiply_gradients(int which, const Beside& beside) const {
-    add_columns(tile->probability_rows[which], tile->gradient_columns, tile->value_gradient, beside);
-    add_columns(tile->score_gradient_rows[which], tile->query_columns, tile->key_gradient, beside);
-  }
-
-  // (count, rows) = (count, head_dim)·(head_dim, rows)
   template <class Beside>
   [[gnu::always_inline]] void multiply_rows(Panels a, Panels b, float* c, const Beside& beside) const {
     multiply_beside({.c = c,
-                     .ldc = tile->rows,
+                     .ldc = block_rows,
                      .a = a.from(column, 0),
-                     .b = b,
-                     .a_panels = count / panel_lines,
-                     .b_panels = tile->rows / panel_lines,
+                     .b = b.from(row, 0),
+                     .a_panels = 1,
+                     .b_panels = rows / panel_lines,
                      .steps = tile->head_dim / step_terms,
                      .accumulate = false},
                     beside);
   }
 
-  // (count, head_dim) += (count, rows)·(rows, head_dim)
-  template <class Beside>
-  [[gnu::always_inline]] void add_columns(Panels a, Panels b, float* c, const Beside& beside) const {
-    multiply_beside({.c = c + column * tile->head_dim,
-                     .ldc = tile->head_dim,
-                     .a = a,
-                     .b = b,
-                     .a_panels = count / panel_lines,
-                     .b_panels = tile->head_dim / panel_lines,
-                     .steps = tile->rows / step_terms,
-                     .accumulate = true},
-                    beside);
-  }
-
-  // Of the two products of scores, and of the two of gradients.
-  [[nodiscard]] int64_t steps() const {
-    return 2 * (count / panel_lines) * (tile->rows / panel_lines) * (tile->head_dim / step_terms);
-  }
-
   const BackwardPanels* tile;
-  int64_t column, count;
+  int64_t column, row, rows;
 };
 
-// From the scores of a panel, and the products of output gradients and values, to probabilities and score gradients. A
+// dV += Pᵀ·dO and dK += dSᵀ·Q of 32 columns, over all rows, by parts of 32 elements of a head: first those of dV, then
+// those of dK.
+struct GradientParts {
+  // Of the panel of columns before a block those that are done beside it: as large a part of all as the block is of the
+  // rows.
+  static GradientParts beside(const BackwardBlock& block) {
+    const BackwardPanels& tile = *block.tile;
+    const int64_t all = block.column == 0 ? 0 : 2 * tile.head_dim / panel_lines;
+    return {&tile, block.column - panel_lines, all * block.row / tile.rows, all * (block.row + block.rows) / tile.rows};
+  }
+  static GradientParts of_last(const BackwardPanels& tile) {
+    return {&tile, tile.columns - panel_lines, 0, 2 * tile.head_dim / panel_lines};
+  }
+
+  template <class Beside>
+  [[gnu::always_inline]] void multiply(const Beside& beside) const {
+    const int64_t parts = tile->head_dim / panel_lines, room = column / panel_lines % 2;
+    for (int64_t part = first; part < end; ++part) {
+      const bool of_values = part < parts;
+      const int64_t element = part % parts * panel_lines;
+      multiply_beside({.c = (of_values ? tile->value_gradient : tile->key_gradient) + column * tile->head_dim + element,
+                       .ldc = tile->head_dim,
+                       .a = (of_values ? tile->probability_rows : tile->score_gradient_rows)[room],
+                       .b = (of_values ? tile->gradient_columns : tile->query_columns).from(element, 0),
+                       .a_panels = 1,
+                       .b_panels = 1,
+                       .steps = tile->rows / step_terms,
+                       .accumulate = true},
+                      beside);
+    }
+  }
+  [[nodiscard]] int64_t steps() const { return (end - first) * (tile->rows / step_terms); }
+
+  const BackwardPanels* tile;
+  int64_t column, first, end;
+};
+
+// From the scores of a block, and the products of output gradients and values, to probabilities and score gradients. A
 // unit is 32 rows of two columns.
 class GradientPass {
  public:
-  GradientPass(const BackwardPanel& panel, int which, const RowBounds& bounds)
-      : tile_(*panel.tile),
-        column_(panel.column),
-        units_(panel.count / 2 * tile_.rows / step_terms),
+  GradientPass(const BackwardBlock& block, int64_t which, const RowBounds& bounds)
+      : tile_(*block.tile),
+        block_(block),
+        units_(panel_lines / 2 * block.rows / step_terms),
         scores_(tile_.scores[which]),
         gradients_(tile_.score_gradients[which]),
-        probability_rows_(tile_.probability_rows[which]),
-        gradient_rows_(tile_.score_gradient_rows[which]),
+        probability_rows_(tile_.probability_rows[block.room()].data),
+        gradient_rows_(tile_.score_gradient_rows[block.room()].data),
         bounds_(bounds),
-        all_see_(bounds.all_see(column_, panel.count)),
+        all_see_(bounds.all_see(block.column, panel_lines)),
         scale_(_mm512_set1_ps(tile_.scale * log2_e)) {}
 
   [[nodiscard]] int64_t units() const { return units_; }  // that are left
@@ -359,13 +379,13 @@ class GradientPass {
     __m512 p, ds;
   };
 
-  [[gnu::always_inline]] Pair pair(int64_t line, int64_t row) const {
-    const int64_t at = line * tile_.rows + row;
+  [[gnu::always_inline]] Pair pair(int64_t line, int64_t block_row) const {
+    const int64_t at = line * block_rows + block_row, row = block_.row + block_row;
     const __m512 shift = _mm512_mul_ps(_mm512_loadu_ps(tile_.log_sum + row), _mm512_set1_ps(log2_e));
     __m512 p = exp2(_mm512_fmsub_ps(_mm512_loadu_ps(scores_ + at), scale_, shift));
     __m512 ds = _mm512_mul_ps(p, _mm512_sub_ps(_mm512_loadu_ps(gradients_ + at), _mm512_loadu_ps(tile_.delta + row)));
     if (!all_see_) {
-      const __mmask16 seen = bounds_.at(row, column_ + line);
+      const __mmask16 seen = bounds_.at(row, block_.column + line);
       p = _mm512_maskz_mov_ps(seen, p);
       ds = _mm512_maskz_mov_ps(seen, ds);
     }
@@ -375,32 +395,30 @@ class GradientPass {
   static __m512i rounded(__m512 low, __m512 high) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
 
   [[gnu::always_inline]] void take() {
-    const int64_t in_step = line_ % panel_lines / tile_lines * tile_elements + line_ % tile_lines * step_terms;
-    bfloat16* const probability = probability_rows_.from(line_, row_).data + in_step;
-    bfloat16* const gradient = gradient_rows_.from(line_, row_).data + in_step;
+    const int64_t row = block_.row + row_;
+    const int64_t at =
+        row / step_terms * 2 * tile_elements + line_ / tile_lines * tile_elements + line_ % tile_lines * step_terms;
     __m512i ds[2];
     for (int64_t i = 0; i < 2; ++i) {
       const Pair low = pair(line_ + i, row_), high = pair(line_ + i, row_ + lanes);
       ds[i] = rounded(low.ds, high.ds);
-      _mm512_store_si512(probability + i * step_terms, rounded(low.p, high.p));
-      _mm512_store_si512(gradient + i * step_terms, ds[i]);
+      _mm512_store_si512(probability_rows_ + at + i * step_terms, rounded(low.p, high.p));
+      _mm512_store_si512(gradient_rows_ + at + i * step_terms, ds[i]);
     }
     // Columns are terms here, rows lines: two terms of a line side by side.
-    bfloat16* const columns =
-        tile_.score_gradient_columns.from(row_, column_ + line_ / panel_lines * panel_lines).data +
-        line_ % panel_lines / 2 * step_terms;
+    bfloat16* const columns = tile_.score_gradient_columns.from(row, block_.column).data + line_ / 2 * step_terms;
     _mm512_store_si512(columns, _mm512_permutex2var_epi16(ds[0], alternating_, ds[1]));
     _mm512_store_si512(columns + tile_elements,
                        _mm512_permutex2var_epi16(ds[0], _mm512_add_epi16(alternating_, _mm512_set1_epi16(16)), ds[1]));
     row_ += step_terms;
-    if (row_ == tile_.rows) row_ = 0, line_ += 2;
+    if (row_ == block_.rows) row_ = 0, line_ += 2;
   }
 
   const BackwardPanels& tile_;
-  int64_t column_;
+  const BackwardBlock block_;
   int64_t units_;
   const float *scores_, *gradients_;
-  Panels probability_rows_, gradient_rows_;
+  bfloat16 *probability_rows_, *gradient_rows_;
   const RowBounds& bounds_;
   bool all_see_;
   __m512 scale_;
@@ -409,7 +427,7 @@ class GradientPass {
       _mm512_add_epi32(_mm512_set1_epi32(32 << 16),
                        _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
                                           _mm512_set1_epi32(0x10001)));
-  int64_t line_ = 0, row_ = 0;
+  int64_t line_ = 0, row_ = 0;  // within the block
 };
 
 // (rows, columns) from (columns, rows), times a number; both are multiples of 16.
@@ -433,19 +451,20 @@ void differentiate(const BackwardPanels& tile) {
   const TileRegisters in_use;
   const auto nothing = [] {};
   const RowBounds bounds(tile);
-  BackwardPanel before(tile, -1), now(tile, 0);
+  BackwardBlock now(tile, 0, 0);
   now.multiply_scores(0, nothing);
-  for (int which = 0; now.count > 0; which = 1 - which) {
-    const BackwardPanel next(tile, now.column + BackwardPanel::most);
+  for (int64_t which = 0; !now.is_end(); which = 1 - which) {
+    const BackwardBlock next = now.next();
+    const GradientParts before = GradientParts::beside(now);
     GradientPass pass(now, which, bounds);
-    const int64_t share = share_of(pass.units(), next.steps() + before.steps());
+    const int64_t share = share_of(pass.units(), next.score_steps() + before.steps());
     const auto beside = [&] { pass.advance(share); };
     next.multiply_scores(1 - which, beside);
-    before.multiply_gradients(1 - which, beside);
+    before.multiply(beside);
     pass.advance(pass.units());
-    if (next.count == 0) now.multiply_gradients(which, nothing);
-    before = now, now = next;
+    now = next;
   }
+  GradientParts::of_last(tile).multiply(nothing);
   multiply_beside({.c = tile.query_gradient_columns,
                    .ldc = tile.rows,
                    .a = tile.key_columns,

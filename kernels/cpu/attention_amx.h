@@ -27,8 +27,8 @@ struct ForwardPanels {
 };
 void attend(const ForwardPanels& tile);
 
-// Columns that BackwardPanels takes at a time.
-inline constexpr int64_t backward_columns = 32;
+// Rows of BackwardPanels that are passed over at a time, against 32 columns.
+inline constexpr int64_t block_rows = 64;
 
 // The gradients of rows of queries against a tile of keys, by panels of keys. Rows and columns are multiples of 32,
 // as is head_dim; columns nobody sees are not left out here.
@@ -46,8 +46,8 @@ struct BackwardPanels {
   float* value_gradient;  // (columns, head_dim): added to
   float* query_gradient;  // (rows, head_dim): written
   // Room, twice each: of the panel that is multiplied and of the one before.
-  float *scores[2], *score_gradients[2];               // (backward_columns, rows)
-  Panels probability_rows[2], score_gradient_rows[2];  // a; lines: backward_columns, terms: rows
+  float *scores[2], *score_gradients[2];               // (32, block_rows)
+  Panels probability_rows[2], score_gradient_rows[2];  // a; lines: 32 columns, terms: rows
   Panels score_gradient_columns;                       // b; lines: rows, terms: columns
   float* query_gradient_columns;                       // (head_dim, rows)
   int32_t* bounds;                                     // (4, rows)

@@ -71,7 +71,6 @@ struct Scratch {
     value_gradient = cutter.take<float>(max_tile_width * head_dim);
     const int64_t padded_rows = plan.panels ? whole_panels(rows) : rows;
     if (plan.panels) {
-      constexpr int64_t columns_twice = 2 * amx::backward_columns;
       query_rows = take_panels(cutter, rows, head_dim);
       query_columns = take_panels(cutter, head_dim, rows);
       output_gradient_rows = take_panels(cutter, rows, head_dim);
@@ -79,10 +78,10 @@ struct Scratch {
       key_rows = take_panels(cutter, max_tile_width, head_dim);
       key_columns = take_panels(cutter, head_dim, max_tile_width);
       value_rows = take_panels(cutter, max_tile_width, head_dim);
-      scores = cutter.take<float>(columns_twice * padded_rows);
-      gradients = cutter.take<float>(columns_twice * padded_rows);
-      probability_rows = take_panels(cutter, columns_twice, rows);
-      gradient_rows = take_panels(cutter, columns_twice, rows);
+      scores = cutter.take<float>(2 * amx::panel_lines * amx::block_rows);
+      gradients = cutter.take<float>(2 * amx::panel_lines * amx::block_rows);
+      probability_rows = take_panels(cutter, 2 * amx::panel_lines, rows);
+      gradient_rows = take_panels(cutter, 2 * amx::panel_lines, rows);
       gradient_columns = take_panels(cutter, rows, max_tile_width);
       query_gradient = cutter.take<float>(padded_rows * head_dim);
       query_gradient_columns = cutter.take<float>(padded_rows * head_dim);
@@ -106,7 +105,7 @@ struct Scratch {
   float* key_gradient;    // (max_tile_width, head_dim)
   float* value_gradient;  // (max_tile_width, head_dim)
   float* query_gradient;  // (stacked, head_dim)
-  float* scores;          // (stacked, width); by panels (2, backward_columns, stacked)
+  float* scores;          // (stacked, width); by panels (2, 32, block_rows)
   float* gradients;       // as scores
   float* log_sum;         // (stacked)
   float* delta;           // (stacked)
@@ -318,7 +317,7 @@ void KeyTask::multiply_at_once(const TileMask& mask, Columns columns) const {
 
 void KeyTask::multiply_by_panels(const TileMask& mask, Columns columns) const {
   const int64_t rows = whole_panels(tiling_.stacked()), head_dim = tiling_.head_dim;
-  const int64_t scores = amx::backward_columns * rows;
+  const int64_t scores = amx::panel_lines * amx::block_rows;
   amx::differentiate(
       {.key_rows = scratch_.key_rows.from(columns.begin, 0),
        .value_rows = scratch_.value_rows.from(columns.begin, 0),
@@ -341,8 +340,8 @@ void KeyTask::multiply_by_panels(const TileMask& mask, Columns columns) const {
        .query_gradient = scratch_.query_gradient,
        .scores = {scratch_.scores, scratch_.scores + scores},
        .score_gradients = {scratch_.gradients, scratch_.gradients + scores},
-       .probability_rows = {scratch_.probability_rows, scratch_.probability_rows.from(amx::backward_columns, 0)},
-       .score_gradient_rows = {scratch_.gradient_rows, scratch_.gradient_rows.from(amx::backward_columns, 0)},
+       .probability_rows = {scratch_.probability_rows, scratch_.probability_rows.from(amx::panel_lines, 0)},
+       .score_gradient_rows = {scratch_.gradient_rows, scratch_.gradient_rows.from(amx::panel_lines, 0)},
        .score_gradient_columns = scratch_.gradient_columns,
        .query_gradient_columns = scratch_.query_gradient_columns,
        .bounds = scratch_.bounds});

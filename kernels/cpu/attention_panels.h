@@ -36,24 +36,4 @@ inline amx::Block column_lines(const void* tile, int64_t ld, int64_t rows, int64
   return {static_cast<const bfloat16*>(tile), ld, true, columns, rows};
 }
 
-// C (rows, columns) = A·B, or += A·B; rows, columns and terms are multiples of 32.
-struct PanelProduct {
-  float* c;
-  int64_t ldc;
-  amx::Panels a, b;
-  int64_t rows, columns, terms;
-  bool accumulate = false;
-
-  void run() const {
-    amx::multiply({.c = c,
-                   .ldc = ldc,
-                   .a = a,
-                   .b = b,
-                   .a_panels = rows / amx::panel_lines,
-                   .b_panels = columns / amx::panel_lines,
-                   .steps = terms / amx::step_terms,
-                   .accumulate = accumulate});
-  }
-};
-
 }  // namespace annulus::cpu

@@ -87,6 +87,31 @@ struct Part {
     }
   }
 
+  [[nodiscard]] amx::Block lines_of_a(int64_t term, int64_t terms) const {
+    return {.source = static_cast<const bfloat16*>(gemm.a) + row * (gemm.transpose_a ? 1 : gemm.lda) +
+                      term * (gemm.transpose_a ? gemm.lda : 1),
+            .ld = gemm.lda,
+            .lines_are_columns = gemm.transpose_a,
+            .lines = rows,
+            .terms = terms};
+  }
+
+  [[nodiscard]] amx::Block lines_of_b(int64_t term, int64_t terms) const {
+    return {.source = static_cast<const bfloat16*>(gemm.b) + column * (gemm.transpose_b ? gemm.ldb : 1) +
+                      term * (gemm.transpose_b ? 1 : gemm.ldb),
+            .ld = gemm.ldb,
+            .lines_are_columns = !gemm.transpose_b,
+            .lines = columns,
+            .terms = terms};
+  }
+
+  // Where a block lies; nothing if it has no terms.
+  static amx::Ahead ahead(const amx::Block& block) {
+    if (block.terms <= 0) return {};
+    const int64_t rows = block.lines_are_columns ? block.terms : block.lines;
+    return {block.source, rows, (block.lines_are_columns ? block.lines : block.terms) * 2, block.ld * 2};
+  }
+
   void multiply(const Blocks& blocks, const Scratch& scratch) const {
     // Whole panels of float32 are summed where they are.
     const bool in_place =
@@ -94,20 +119,11 @@ struct Part {
     float* const c = in_place ? reinterpret_cast<float*>(c_row(0)) : scratch.c;
     const int64_t ldc = in_place ? gemm.ldc : round_up(columns, amx::panel_lines);
     if (!in_place && gemm.accumulate) load(c, ldc);
-    const auto* const a = static_cast<const bfloat16*>(gemm.a) + row * (gemm.transpose_a ? 1 : gemm.lda);
-    const auto* const b = static_cast<const bfloat16*>(gemm.b) + column * (gemm.transpose_b ? gemm.ldb : 1);
     for (int64_t term = 0; term < gemm.k; term += blocks.terms) {
       const int64_t terms = std::min(blocks.terms, gemm.k - term);
-      amx::pack_a(scratch.a, {.source = a + term * (gemm.transpose_a ? gemm.lda : 1),
-                              .ld = gemm.lda,
-                              .lines_are_columns = gemm.transpose_a,
-                              .lines = rows,
-                              .terms = terms});
-      amx::pack_b(scratch.b, {.source = b + term * (gemm.transpose_b ? 1 : gemm.ldb),
-                              .ld = gemm.ldb,
-                              .lines_are_columns = !gemm.transpose_b,
-                              .lines = columns,
-                              .terms = terms});
+      const int64_t next = term + blocks.terms, next_terms = std::min(blocks.terms, gemm.k - next);
+      amx::pack_a(scratch.a, lines_of_a(term, terms));
+      amx::pack_b(scratch.b, lines_of_b(term, terms));
       amx::multiply({.c = c,
                      .ldc = ldc,
                      .a = scratch.a,
@@ -115,7 +131,8 @@ struct Part {
                      .a_panels = ceil_divide(rows, amx::panel_lines),
                      .b_panels = ceil_divide(columns, amx::panel_lines),
                      .steps = ceil_divide(terms, amx::step_terms),
-                     .accumulate = gemm.accumulate || term > 0});
+                     .accumulate = gemm.accumulate || term > 0},
+                    {ahead(lines_of_a(next, next_terms)), ahead(lines_of_b(next, next_terms))});
     }
     if (!in_place) store(c, ldc);
   }
