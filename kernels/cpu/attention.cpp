@@ -16,6 +16,8 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 // packed for many.
 constexpr int64_t stacked_rows_at_once = 256, stacked_rows_by_panels = 1024;
 
+constexpr int64_t score_elements = amx::panel_lines * (max_tile_width + amx::score_padding);  // of a panel
+
 // Without keys there are no products, and the smaller tile needs less than that of any call with keys: what a mask
 // leaves of the keys changes no peak.
 constexpr int64_t stacked_rows_without_keys = 64;
@@ -67,7 +69,7 @@ struct Scratch {
     key = cutter.take<char>(max_tile_width * head_dim * element);
     value = cutter.take<char>(max_tile_width * head_dim * element);
     if (plan.panels) {
-      scores = cutter.take<float>(2 * amx::panel_lines * max_tile_width);
+      scores = cutter.take<float>(2 * score_elements);
       output = cutter.take<float>(whole_panels(rows) * head_dim);
       packed_query = take_panels(cutter, rows, head_dim);
       packed_key = take_panels(cutter, max_tile_width, head_dim);
@@ -87,7 +89,7 @@ struct Scratch {
   char* query;                                                        // (stacked, head_dim)
   char* key;                                                          // (width, head_dim)
   char* value;                                                        // (width, head_dim)
-  float* scores;                                                      // (stacked, width); by panels (2, 32, width)
+  float* scores;                                                      // (stacked, width); by panels (2, score_elements)
   float* output;                                                      // (stacked, head_dim)
   float* row_max;                                                     // (stacked)
   float* row_sum;                                                     // (stacked)
@@ -231,7 +233,7 @@ void ForwardTile::attend_by_panels(const TileMask& mask, TileMask::Columns packe
                .output = scratch_.output,
                .row_max = scratch_.row_max,
                .row_sum = scratch_.row_sum,
-               .scores = {scratch_.scores, scratch_.scores + amx::panel_lines * max_tile_width},
+               .scores = {scratch_.scores, scratch_.scores + score_elements},
                .probability = {scratch_.packed_scores, scratch_.packed_scores.from(amx::panel_lines, 0)}});
 }
 

@@ -93,6 +93,8 @@ struct ForwardPanel {
   }
 
   [[nodiscard]] bool is_end() const { return row >= tile->rows; }
+  // Rows of scores a power of two apart would share a few sets of the first-level cache.
+  [[nodiscard]] int64_t score_stride() const { return columns.count() + score_padding; }
   // Of either product.
   [[nodiscard]] int64_t steps() const { return columns.count() / panel_lines * (tile->head_dim / step_terms); }
   [[nodiscard]] RowMask mask(int64_t i) const {
@@ -102,7 +104,7 @@ struct ForwardPanel {
   template <class Beside>
   [[gnu::always_inline]] void multiply_scores(float* scores, const Beside& beside) const {
     multiply_beside({.c = scores,
-                     .ldc = columns.count(),
+                     .ldc = score_stride(),
                      .a = tile->query.from(row, 0),
                      .b = tile->key.from(columns.begin, 0),
                      .a_panels = 1,
@@ -128,7 +130,7 @@ struct ForwardPanel {
   // Takes the scores into row_max, and rescales what the rows have summed.
   void update_maxima(const float* scores) const {
     if (is_end()) return;
-    for (int64_t i = 0; i < panel_lines; ++i, scores += columns.count()) {
+    for (int64_t i = 0; i < panel_lines; ++i, scores += score_stride()) {
       const RowMask row_mask = mask(i);
       if (row_mask.empty()) continue;
       float& row_max = tile->row_max[row + i];
@@ -221,7 +223,7 @@ class ProbabilityPass {
 
   void end_row() {
     panel_.tile->row_sum[panel_.row + row_] += _mm512_reduce_add_ps(total_);
-    scores_ += panel_.columns.count();
+    scores_ += panel_.score_stride();
     if (++row_ < panel_lines) begin_row();
   }
 

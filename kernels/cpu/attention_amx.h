@@ -8,6 +8,9 @@
 
 namespace annulus::cpu::amx {
 
+// Between the rows of scores in ForwardPanels.
+inline constexpr int64_t score_padding = 16;
+
 // Rows of queries against a tile of keys: the running softmax, and O += P·V. Rows and columns are multiples of 32,
 // head_dim is one. Columns nobody in a panel sees are left out; a row that sees nothing keeps its state bitwise.
 struct ForwardPanels {
@@ -22,7 +25,7 @@ struct ForwardPanels {
   float* row_max;  // (rows)
   float* row_sum;  // (rows)
   // Room, twice each: of the panel that is multiplied and of the one before.
-  float* scores[2];       // (32, columns)
+  float* scores[2];       // (32, columns + score_padding)
   Panels probability[2];  // lines: 32 rows, terms: columns
 };
 void attend(const ForwardPanels& tile);

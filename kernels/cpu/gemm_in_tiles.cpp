@@ -32,6 +32,8 @@ struct Blocks {
   }
 
   [[nodiscard]] int64_t tasks() const { return row_blocks * column_blocks; }
+  // Of a block of c: rows a power of two apart would share a few sets of the first-level cache.
+  [[nodiscard]] int64_t c_stride() const { return columns + 16; }
 
   int64_t rows = block_lines, columns = block_lines, terms = block_terms;
   int64_t row_blocks = 0, column_blocks = 0;
@@ -48,11 +50,11 @@ struct Scratch {
     const int64_t stride = amx::panel_lines * blocks.terms;
     a = {reinterpret_cast<bfloat16*>(take(blocks.rows * blocks.terms * size_of(DType::bfloat16))), stride};
     b = {reinterpret_cast<bfloat16*>(take(blocks.columns * blocks.terms * size_of(DType::bfloat16))), stride};
-    c = reinterpret_cast<float*>(take(blocks.rows * blocks.columns * size_of(DType::float32)));
+    c = reinterpret_cast<float*>(take(blocks.rows * blocks.c_stride() * size_of(DType::float32)));
   }
 
   amx::Panels a, b;
-  float* c;  // (rows, columns)
+  float* c;  // (rows, c_stride)
   int64_t bytes = 0;
 };
 
@@ -117,7 +119,7 @@ struct Part {
     const bool in_place =
         gemm.c_dtype == DType::float32 && rows % amx::panel_lines == 0 && columns % amx::panel_lines == 0;
     float* const c = in_place ? reinterpret_cast<float*>(c_row(0)) : scratch.c;
-    const int64_t ldc = in_place ? gemm.ldc : round_up(columns, amx::panel_lines);
+    const int64_t ldc = in_place ? gemm.ldc : blocks.c_stride();
     if (!in_place && gemm.accumulate) load(c, ldc);
     for (int64_t term = 0; term < gemm.k; term += blocks.terms) {
       const int64_t terms = std::min(blocks.terms, gemm.k - term);
