@@ -432,21 +432,6 @@ class GradientPass {
   int64_t line_ = 0, row_ = 0;  // within the block
 };
 
-// (rows, columns) from (columns, rows), times a number; both are multiples of 16.
-void transpose_scaled(float* to, const float* from, int64_t rows, int64_t columns, float factor) {
-  for (int64_t row = 0; row < rows; row += lanes) {
-    for (int64_t column = 0; column < columns; column += lanes) {
-      Tile tile;
-      for (int64_t i = 0; i < lanes; ++i) tile[i] = _mm512_loadu_si512(from + (column + i) * rows + row);
-      transpose(tile);
-      for (int64_t i = 0; i < lanes; ++i) {
-        _mm512_storeu_ps(to + (row + i) * columns + column,
-                         _mm512_mul_ps(reinterpret_cast<__m512>(tile[i]), _mm512_set1_ps(factor)));
-      }
-    }
-  }
-}
-
 }  // namespace
 
 void differentiate(const BackwardPanels& tile) {
@@ -467,7 +452,7 @@ void differentiate(const BackwardPanels& tile) {
     now = next;
   }
   GradientParts::of_last(tile).multiply(nothing);
-  multiply_beside({.c = tile.query_gradient_columns,
+  multiply_beside({.c = tile.query_gradient,
                    .ldc = tile.rows,
                    .a = tile.key_columns,
                    .b = tile.score_gradient_columns,
@@ -476,7 +461,22 @@ void differentiate(const BackwardPanels& tile) {
                    .steps = tile.columns / step_terms,
                    .accumulate = false},
                   nothing);
-  transpose_scaled(tile.query_gradient, tile.query_gradient_columns, tile.rows, tile.head_dim, tile.scale);
+}
+
+void add(const QueryGradient& gradient) {
+  const auto [sum, rows, queries, group, head_dim, scale, to, stride] = gradient;
+  for (int64_t row = 0; row < queries * group; row += lanes) {
+    for (int64_t element = 0; element < head_dim; element += lanes) {
+      Tile tile;
+      for (int64_t i = 0; i < lanes; ++i) tile[i] = _mm512_loadu_si512(sum + (element + i) * rows + row);
+      transpose(tile);
+      for (int64_t i = 0; i < lanes && row + i < queries * group; ++i) {
+        float* const place = to + (row + i) / group * stride + (row + i) % group * head_dim + element;
+        _mm512_storeu_ps(
+            place, _mm512_fmadd_ps(reinterpret_cast<__m512>(tile[i]), _mm512_set1_ps(scale), _mm512_loadu_ps(place)));
+      }
+    }
+  }
 }
 
 // While the probabilities of one panel are taken, the scores of the next are multiplied and the probabilities of the

@@ -47,14 +47,23 @@ struct BackwardPanels {
   float scale;
   float* key_gradient;    // (columns, head_dim): added to, divided by scale
   float* value_gradient;  // (columns, head_dim): added to
-  float* query_gradient;  // (rows, head_dim): written
+  float* query_gradient;  // (head_dim, rows): written, divided by scale
   // Room, twice each: of the panel that is multiplied and of the one before.
   float *scores[2], *score_gradients[2];               // (32, block_rows)
   Panels probability_rows[2], score_gradient_rows[2];  // a; lines: 32 columns, terms: rows
   Panels score_gradient_columns;                       // b; lines: rows, terms: columns
-  float* query_gradient_columns;                       // (head_dim, rows)
   int32_t* bounds;                                     // (4, rows)
 };
 void differentiate(const BackwardPanels& tile);
+
+// Adds scale times such a query gradient to its queries; the heads that share a key head lie side by side.
+struct QueryGradient {
+  const float* sum;  // (head_dim, rows)
+  int64_t rows, queries, group, head_dim;
+  float scale;
+  float* to;       // of the first query
+  int64_t stride;  // elements from one query to the next
+};
+void add(const QueryGradient& gradient);
 
 }  // namespace annulus::cpu::amx

@@ -84,7 +84,6 @@ struct Scratch {
       gradient_rows = take_panels(cutter, 2 * amx::panel_lines, rows);
       gradient_columns = take_panels(cutter, rows, max_tile_width);
       query_gradient = cutter.take<float>(padded_rows * head_dim);
-      query_gradient_columns = cutter.take<float>(padded_rows * head_dim);
       bounds = cutter.take<int32_t>(4 * padded_rows);
     } else {
       scores = cutter.take<float>(rows * max_tile_width);
@@ -104,7 +103,7 @@ struct Scratch {
   char* value;            // (max_tile_width, head_dim)
   float* key_gradient;    // (max_tile_width, head_dim)
   float* value_gradient;  // (max_tile_width, head_dim)
-  float* query_gradient;  // (stacked, head_dim)
+  float* query_gradient;  // (stacked, head_dim); by panels (head_dim, stacked)
   float* scores;          // (stacked, width); by panels (2, 32, block_rows)
   float* gradients;       // as scores
   float* log_sum;         // (stacked)
@@ -112,11 +111,10 @@ struct Scratch {
   ColumnRanges* ranges;   // (queries)
   int32_t* seen;          // (max_tile_width + 1)
   char* product;          // at once: of one matrix product
-  // By panels: what is a line, a row or a column; of the last three see BackwardPanels.
+  // By panels: what is a line, a row or a column.
   amx::Panels query_rows, query_columns, output_gradient_rows, output_gradient_columns;
   amx::Panels key_rows, key_columns, value_rows;
   amx::Panels probability_rows, gradient_rows, gradient_columns;
-  float* query_gradient_columns;
   int32_t* bounds;
 };
 
@@ -196,6 +194,7 @@ class KeyTask {
   void pack_keys() const;
   [[nodiscard]] bool add_query_tile(const Worker& worker, int64_t query_tile) const;
   void pack_queries(const TileMask& mask, int64_t first, int64_t count) const;
+  void add_query_gradient(int64_t first, int64_t count) const;
   void multiply_at_once(const TileMask& mask, Columns columns) const;
   void multiply_by_panels(const TileMask& mask, Columns columns) const;
   void gradient(const TileMask& mask, Columns columns) const;
@@ -262,7 +261,7 @@ bool KeyTask::add_query_tile(const Worker& worker, int64_t query_tile) const {
     call_.plan.panels ? multiply_by_panels(mask, columns.whole(amx::panel_lines)) : multiply_at_once(mask, columns);
   }
   if (!call_.turns.wait(worker, kv_head_, query_tile, met_before(query_tile))) return false;
-  if (!columns.empty()) queries(args_.query_gradient, first).add(scratch_.query_gradient, count);
+  if (!columns.empty()) add_query_gradient(first, count);
   call_.turns.end(kv_head_, query_tile, index_);
   return true;
 }
@@ -343,8 +342,21 @@ void KeyTask::multiply_by_panels(const TileMask& mask, Columns columns) const {
        .probability_rows = {scratch_.probability_rows, scratch_.probability_rows.from(amx::panel_lines, 0)},
        .score_gradient_rows = {scratch_.gradient_rows, scratch_.gradient_rows.from(amx::panel_lines, 0)},
        .score_gradient_columns = scratch_.gradient_columns,
-       .query_gradient_columns = scratch_.query_gradient_columns,
        .bounds = scratch_.bounds});
+}
+
+void KeyTask::add_query_gradient(int64_t first, int64_t count) const {
+  const HeadRows rows = queries(args_.query_gradient, first);
+  if (!call_.plan.panels) return rows.add(scratch_.query_gradient, count);
+  const int64_t row_elements = tiling_.group * tiling_.head_dim;
+  amx::add({.sum = scratch_.query_gradient,
+            .rows = whole_panels(tiling_.stacked()),
+            .queries = count,
+            .group = tiling_.group,
+            .head_dim = tiling_.head_dim,
+            .scale = args_.scale,
+            .to = reinterpret_cast<float*>(rows.row(0)),
+            .stride = row_elements * tiling_.kv_heads});
 }
 
 // Where scratch lies: what all threads share, and from `threads` on what each has of its own.
