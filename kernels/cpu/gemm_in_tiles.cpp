@@ -60,8 +60,12 @@ struct Scratch {
 
 // The part of c at (row, column), of at most a block.
 struct Part {
-  const Gemm& gemm;
-  int64_t row, column, rows, columns;
+  Part(const Gemm& product, const Blocks& blocks, int64_t task)
+      : gemm(product),
+        row(task % blocks.row_blocks * blocks.rows),
+        column(task / blocks.row_blocks * blocks.columns),
+        rows(std::min(blocks.rows, gemm.m - row)),
+        columns(std::min(blocks.columns, gemm.n - column)) {}
 
   [[nodiscard]] char* c_row(int64_t i) const {
     return static_cast<char*>(gemm.c) + ((row + i) * gemm.ldc + column) * size_of(gemm.c_dtype);
@@ -114,19 +118,19 @@ struct Part {
     return {block.source, rows, (block.lines_are_columns ? block.lines : block.terms) * 2, block.ld * 2};
   }
 
-  void multiply(const Blocks& blocks, const Scratch& scratch) const {
-    // Whole panels of float32 are summed where they are.
-    const bool in_place =
-        gemm.c_dtype == DType::float32 && rows % amx::panel_lines == 0 && columns % amx::panel_lines == 0;
-    float* const c = in_place ? reinterpret_cast<float*>(c_row(0)) : scratch.c;
-    const int64_t ldc = in_place ? gemm.ldc : blocks.c_stride();
-    if (!in_place && gemm.accumulate) load(c, ldc);
+  // `next` is what the thread does after this one, or null.
+  void multiply(const Blocks& blocks, const Scratch& scratch, const Part* next) const {
+    const int64_t ldc = blocks.c_stride();
+    if (gemm.accumulate) load(scratch.c, ldc);
     for (int64_t term = 0; term < gemm.k; term += blocks.terms) {
       const int64_t terms = std::min(blocks.terms, gemm.k - term);
-      const int64_t next = term + blocks.terms, next_terms = std::min(blocks.terms, gemm.k - next);
       amx::pack_a(scratch.a, lines_of_a(term, terms));
       amx::pack_b(scratch.b, lines_of_b(term, terms));
-      amx::multiply({.c = c,
+      const bool is_last = term + blocks.terms >= gemm.k;
+      const Part* const then = is_last ? next : this;
+      const int64_t next_term = is_last ? 0 : term + blocks.terms;
+      const int64_t next_terms = then == nullptr ? 0 : std::min(blocks.terms, gemm.k - next_term);
+      amx::multiply({.c = scratch.c,
                      .ldc = ldc,
                      .a = scratch.a,
                      .b = scratch.b,
@@ -134,10 +138,14 @@ struct Part {
                      .b_panels = ceil_divide(columns, amx::panel_lines),
                      .steps = ceil_divide(terms, amx::step_terms),
                      .accumulate = gemm.accumulate || term > 0},
-                    {ahead(lines_of_a(next, next_terms)), ahead(lines_of_b(next, next_terms))});
+                    {ahead(then == nullptr ? amx::Block{} : then->lines_of_a(next_term, next_terms)),
+                     ahead(then == nullptr ? amx::Block{} : then->lines_of_b(next_term, next_terms))});
     }
-    if (!in_place) store(c, ldc);
+    store(scratch.c, ldc);
   }
+
+  const Gemm& gemm;
+  int64_t row, column, rows, columns;
 };
 
 // Linux gives the tile registers to processes that ask for them (Documentation/arch/x86/xstate.rst).
@@ -170,13 +178,13 @@ void run_gemm_in_tiles(const Gemm& gemm, void* memory, int threads) {
   parallel_for(threads, workers, [&](int64_t worker) {
     const Scratch scratch(blocks, static_cast<char*>(memory) + worker * bytes);
     for (int64_t task = worker; task < blocks.tasks(); task += workers) {
-      const int64_t row = task % blocks.row_blocks * blocks.rows, column = task / blocks.row_blocks * blocks.columns;
-      Part{.gemm = gemm,
-           .row = row,
-           .column = column,
-           .rows = std::min(blocks.rows, gemm.m - row),
-           .columns = std::min(blocks.columns, gemm.n - column)}
-          .multiply(blocks, scratch);
+      const Part part(gemm, blocks, task);
+      if (task + workers < blocks.tasks()) {
+        const Part next(gemm, blocks, task + workers);
+        part.multiply(blocks, scratch, &next);
+      } else {
+        part.multiply(blocks, scratch, nullptr);
+      }
     }
   });
 }

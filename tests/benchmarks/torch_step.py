@@ -1,12 +1,14 @@
 """Annulus and PyTorch side by side on the same weights and tokens; scripts/compare_torch.sh starts it.
 
 torch_step.py EXECUTABLE MODEL LENGTH [ROUNDS]. MODEL: a directory with a config.json; weights are random, made once
-and given to both. The two run by turns; the first step of each run warms up and is not timed. Prints a Markdown table.
+and given to both. The two run by turns; the first step of each run warms up and is not timed. Prints a Markdown table. Where
+PyTorch finds no memory without recomputation, the table says so.
 """
 
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -17,9 +19,10 @@ STEPS = 4
 THREADS = len(os.sched_getaffinity(0))
 
 
-def run(words):
+def run(words, may_lack_memory=False):
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    if done.returncode != 0:
+    lacked_memory = done.returncode == -signal.SIGKILL or "OutOfMemoryError" in done.stderr
+    if done.returncode != 0 and not (may_lack_memory and lacked_memory):
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done
 
@@ -37,16 +40,17 @@ def annulus(executable, folder, model, length, **settings):
 
 
 def torch(folder, model, recompute):
+    """None if it found no memory."""
     script = Path(__file__).with_name("torch_baseline.py")
     words = [sys.executable, script, model, folder / "documents.jsonl", "--steps", STEPS, "--threads", THREADS]
-    return json.loads(run([*words, "--recompute"] if recompute else words).stdout)
+    done = run([*words, "--recompute"] if recompute else words, may_lack_memory=not recompute)
+    return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def main():
     executable, model, length = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     rounds = int(sys.argv[4]) if len(sys.argv) > 4 else 3
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-    parameter_bytes = None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         generator = random.Random(1)
@@ -57,17 +61,21 @@ def main():
         start = folder / "start" / "model"
         results = {}
         for _ in range(rounds):
-            for recompute in (False, True):
+            for recompute in (True, False):
                 rule = "layer" if recompute else "none"
                 ours = annulus(executable, folder, start, length, memory__recompute=rule)
                 theirs = torch(folder, start, recompute)
-                parameter_bytes = theirs["state_bytes"] // 4
+                if theirs is not None:
+                    versions, parameter_bytes = theirs["versions"], theirs["state_bytes"] // 4
                 results.setdefault(("Annulus", rule), []).append(ours | {"state_bytes": 9 * parameter_bytes})
-                results.setdefault((theirs["versions"], rule), []).append(theirs)
+                results.setdefault((versions, rule), []).append(theirs)
     print(f"{model.name}, {length} tokens, bfloat16, {THREADS} threads, {rounds} rounds by turns\n")
     print("| | recomputed | tokens/s | first loss | peak, GB | of it weights, gradients, optimiser |")
     print("|---|---|---|---|---|---|")
     for (who, rule), runs in sorted(results.items(), key=lambda item: item[0][1], reverse=True):
+        if None in runs:
+            print(f"| {who} | {rule} | found no memory | | | |")
+            continue
         speed = statistics.median(length * (STEPS - 1) / sum(r["seconds"][1:]) for r in runs)
         peak = max(r["peak_bytes"] for r in runs)
         print(f"| {who} | {rule} | {speed:.1f} | {runs[0]['losses'][0]:.5f} | {peak / 1e9:.2f} | "

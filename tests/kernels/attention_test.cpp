@@ -56,8 +56,18 @@ TEST(Attention, MatchesFloat64UnderEveryMaskAndLength) {
 
 TEST(Attention, MatchesFloat64ForEveryHeadDimAndGroup) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const auto& [head_dim, group] :
-         {std::pair{8, 8}, {16, 3}, {24, 1}, {24, 2}, {24, 3}, {24, 8}, {64, 2}, {128, 8}, {256, 2}}) {
+    for (const auto& [head_dim, group] : {std::pair{8, 8},
+                                          {16, 3},
+                                          {24, 1},
+                                          {24, 2},
+                                          {24, 3},
+                                          {24, 8},
+                                          {32, 3},
+                                          {32, 5},
+                                          {64, 2},
+                                          {96, 1},
+                                          {128, 8},
+                                          {256, 2}}) {
       SCOPED_TRACE("head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group) + ", " + name_of(dtype));
       const Problem problem = make_problem(random_mask(70, 5), 70, 2, group, head_dim, dtype);
       expect_close(problem, run(problem), reference(problem), tolerance(dtype));
@@ -67,13 +77,15 @@ TEST(Attention, MatchesFloat64ForEveryHeadDimAndGroup) {
 
 TEST(Attention, MatchesFloat64OverSeveralTilesOfQueriesAndKeys) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const NamedMask& mask : every_mask(1100)) {
-      SCOPED_TRACE(mask.name + ", " + name_of(dtype));
-      Problem problem = make_problem(mask.ranges, 1100, 1, 2, 8, dtype);
-      // With nearly equal probabilities over 1100 keys the query gradient would be a small difference of large sums,
-      // whose relative error says little.
-      set_score_size(problem, 8);
-      expect_close(problem, run(problem), reference(problem), tolerance(dtype));
+    for (const auto& [head_dim, group] : {std::pair{8, 2}, {32, 3}}) {
+      for (const NamedMask& mask : every_mask(1100)) {
+        SCOPED_TRACE(mask.name + ", head_dim " + std::to_string(head_dim) + ", " + name_of(dtype));
+        Problem problem = make_problem(mask.ranges, 1100, 1, group, head_dim, dtype);
+        // With nearly equal probabilities over 1100 keys the query gradient would be a small difference of large sums,
+        // whose relative error says little.
+        set_score_size(problem, 8);
+        expect_close(problem, run(problem), reference(problem), tolerance(dtype));
+      }
     }
   }
 }
@@ -90,13 +102,16 @@ TEST(Attention, HoldsForScoresUpTo80) {
 
 TEST(Attention, IsResumedWithItsKeysInAnyPiecesAndOrder) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const NamedMask& mask : every_mask(150)) {
-      Problem problem = make_problem(mask.ranges, 150, 2, 2, 24, dtype);
-      const Answers expected = reference(problem);
-      for (uint32_t seed = 1; seed <= 5; ++seed) {
-        SCOPED_TRACE(mask.name + ", calls " + std::to_string(seed) + ", " + name_of(dtype));
-        const Calls calls = random_calls(problem.keys, seed, seed);
-        expect_close(problem, run(problem, calls), expected, tolerance(dtype));
+    for (const int64_t head_dim : {24, 32}) {
+      for (const NamedMask& mask : every_mask(150)) {
+        Problem problem = make_problem(mask.ranges, 150, 2, 2, head_dim, dtype);
+        const Answers expected = reference(problem);
+        for (uint32_t seed = 1; seed <= 5; ++seed) {
+          SCOPED_TRACE(mask.name + ", head_dim " + std::to_string(head_dim) + ", calls " + std::to_string(seed) + ", " +
+                       name_of(dtype));
+          const Calls calls = random_calls(problem.keys, seed, seed);
+          expect_close(problem, run(problem, calls), expected, tolerance(dtype));
+        }
       }
     }
   }
@@ -112,18 +127,19 @@ TEST(Attention, IsResumedThroughScoresUpTo80) {
 }
 
 TEST(Attention, CarriesItsStateThroughCallsWithoutKeys) {
-  const Problem problem = make_problem(causal_mask(40), 40, 2, 2, 16, DType::float32);
-  const Answers once = run(problem);
-  const Calls everything = {{{0, 40}}};
-  for (const Calls& calls : {Calls{{}, {{0, 40}}}, Calls{{{0, 40}}, {}}, Calls{{}, {}, {{0, 40}}, {}, {{7, 7}}}}) {
-    expect_same_bits(run(problem, calls), once);
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Problem problem = make_problem(causal_mask(40), 40, 2, 2, 32, dtype);
+    const Answers once = run(problem);
+    for (const Calls& calls : {Calls{{}, {{0, 40}}}, Calls{{{0, 40}}, {}}, Calls{{}, {}, {{0, 40}}, {}, {{7, 7}}}}) {
+      expect_same_bits(run(problem, calls), once);
+    }
   }
 }
 
 // More slices in a call than a device may take at once.
 TEST(Attention, TakesAnyNumberOfSlices) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const Problem problem = make_problem(causal_mask(150), 150, 1, 2, 16, dtype);
+    const Problem problem = make_problem(causal_mask(150), 150, 1, 2, 32, dtype);
     Calls calls(2);
     for (int64_t i = 0; i < 150; ++i) calls[static_cast<size_t>(i % 2)].push_back({i, i + 1});
     expect_close(problem, run(problem, calls), reference(problem), tolerance(dtype));
@@ -197,21 +213,24 @@ TEST(Attention, UnderAWindowOf4Over16TokensHas58Pairs) {
 }
 
 TEST(Attention, ChangesOnlyTheRowsThatSeeAChangedKey) {
-  for (const NamedMask& mask : every_mask(48)) {
-    const Problem problem = make_problem(mask.ranges, 48, 1, 2, 8, DType::float32);
-    const Calls calls = {{{0, 20}}, {{20, 48}}};
-    const Answers before = run(problem, calls);
-    for (int64_t key = 0; key < 48; ++key) {
-      SCOPED_TRACE(mask.name + ", key " + std::to_string(key));
-      Problem changed = problem;
-      set_row(changed.key, key, 8, 1.5);
-      set_row(changed.value, key, 8, -2.0);
-      const Answers after = run(changed, calls);
-      for (int64_t i = 0; i < 48; ++i) {
-        EXPECT_EQ(row(after.output, i, 16) == row(before.output, i, 16), !problem.sees(i, key)) << "row " << i;
-        if (!problem.sees(i, key)) {
-          EXPECT_EQ(row(after.log_sum, i, 2), row(before.log_sum, i, 2)) << "row " << i;
-          EXPECT_EQ(row(after.query_gradient, i, 16), row(before.query_gradient, i, 16)) << "row " << i;
+  for (const auto& [head_dim, dtype] : {std::pair{int64_t{8}, DType::float32}, {int64_t{32}, DType::bfloat16}}) {
+    const int64_t width = 2 * head_dim;
+    for (const NamedMask& mask : every_mask(48)) {
+      const Problem problem = make_problem(mask.ranges, 48, 1, 2, head_dim, dtype);
+      const Calls calls = {{{0, 20}}, {{20, 48}}};
+      const Answers before = run(problem, calls);
+      for (int64_t key = 0; key < 48; ++key) {
+        SCOPED_TRACE(mask.name + ", " + name_of(dtype) + ", key " + std::to_string(key));
+        Problem changed = problem;
+        set_row(changed.key, key, head_dim, 1.5);
+        set_row(changed.value, key, head_dim, -2.0);
+        const Answers after = run(changed, calls);
+        for (int64_t i = 0; i < 48; ++i) {
+          EXPECT_EQ(row(after.output, i, width) == row(before.output, i, width), !problem.sees(i, key)) << "row " << i;
+          if (!problem.sees(i, key)) {
+            EXPECT_EQ(row(after.log_sum, i, 2), row(before.log_sum, i, 2)) << "row " << i;
+            EXPECT_EQ(row(after.query_gradient, i, width), row(before.query_gradient, i, width)) << "row " << i;
+          }
         }
       }
     }
@@ -222,19 +241,20 @@ TEST(Attention, IgnoresWhatDeadRowsAndUnseenKeysHold) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const int64_t rows : {60, 700}) {
       for (const Ranges& ranges : {packed_mask(rows, {rows / 3, rows / 4}, rows), random_mask(rows, 3)}) {
-        Problem problem = make_problem(ranges, rows + 50, 2, 2, 16, dtype);
+        constexpr int64_t head_dim = 32;
+        Problem problem = make_problem(ranges, rows + 50, 2, 2, head_dim, dtype);
         const Calls calls = random_calls(problem.keys, 3, 9);
         const Answers clean = run(problem, calls);
         for (const double rubbish : {nan, infinity, 3e38}) {
           for (int64_t i = 0; i < rows; ++i) {
             if (!problem.dead(i)) continue;
-            set_row(problem.query, i, 64, rubbish);
-            set_row(problem.output_gradient, i, 64, rubbish);
+            set_row(problem.query, i, 4 * head_dim, rubbish);
+            set_row(problem.output_gradient, i, 4 * head_dim, rubbish);
           }
           for (int64_t key = 0; key < problem.keys; ++key) {
             if (!problem.unseen(key)) continue;
-            set_row(problem.key, key, 32, rubbish);
-            set_row(problem.value, key, 32, rubbish);
+            set_row(problem.key, key, 2 * head_dim, rubbish);
+            set_row(problem.value, key, 2 * head_dim, rubbish);
           }
           SCOPED_TRACE(std::string(name_of(dtype)) + ", rows " + std::to_string(rows) + ", " + std::to_string(rubbish));
           expect_same_bits(run(problem, calls), clean);
