@@ -21,6 +21,8 @@ class HostBlock final : public ArenaBlock {
                         " bytes this rank needs; use more ranks, a shorter sequence or a smaller model");
     }
     data_ = static_cast<std::byte*>(block);
+    // Matrices walk over more pages of 4 KiB than a CPU knows the places of. Where the system has no large ones, none.
+    ::madvise(block, bytes_, MADV_HUGEPAGE);
   }
   HostBlock(const HostBlock&) = delete;
   HostBlock& operator=(const HostBlock&) = delete;

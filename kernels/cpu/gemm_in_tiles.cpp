@@ -16,6 +16,7 @@ namespace {
 
 // A block of a, one of b and one of c are together what the second-level cache holds, 2 MiB.
 constexpr int64_t block_lines = 512, block_terms = 256;
+constexpr int64_t most_passes_in_place = 8;
 
 // Equal blocks of whole panels, none above block_lines, and enough of them for all threads.
 struct Blocks {
@@ -120,8 +121,13 @@ struct Part {
 
   // `next` is what the thread does after this one, or null.
   void multiply(const Blocks& blocks, const Scratch& scratch, const Part* next) const {
-    const int64_t ldc = blocks.c_stride();
-    if (gemm.accumulate) load(scratch.c, ldc);
+    // Whole panels of float32 are summed where they are, unless so often that rows a power of two apart cost more than
+    // a copy.
+    const bool in_place = gemm.c_dtype == DType::float32 && rows % amx::panel_lines == 0 &&
+                          columns % amx::panel_lines == 0 && gemm.k <= most_passes_in_place * blocks.terms;
+    float* const c = in_place ? reinterpret_cast<float*>(c_row(0)) : scratch.c;
+    const int64_t ldc = in_place ? gemm.ldc : blocks.c_stride();
+    if (!in_place && gemm.accumulate) load(c, ldc);
     for (int64_t term = 0; term < gemm.k; term += blocks.terms) {
       const int64_t terms = std::min(blocks.terms, gemm.k - term);
       amx::pack_a(scratch.a, lines_of_a(term, terms));
@@ -130,7 +136,7 @@ struct Part {
       const Part* const then = is_last ? next : this;
       const int64_t next_term = is_last ? 0 : term + blocks.terms;
       const int64_t next_terms = then == nullptr ? 0 : std::min(blocks.terms, gemm.k - next_term);
-      amx::multiply({.c = scratch.c,
+      amx::multiply({.c = c,
                      .ldc = ldc,
                      .a = scratch.a,
                      .b = scratch.b,
@@ -141,7 +147,7 @@ struct Part {
                     {ahead(then == nullptr ? amx::Block{} : then->lines_of_a(next_term, next_terms)),
                      ahead(then == nullptr ? amx::Block{} : then->lines_of_b(next_term, next_terms))});
     }
-    store(scratch.c, ldc);
+    if (!in_place) store(c, ldc);
   }
 
   const Gemm& gemm;
